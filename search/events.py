@@ -1,0 +1,135 @@
+"""What happens in a campaign, as plain data: the one stream that the tracker, the console and the report listen to.
+
+An event carries no clock time (the journal adds it when it writes), so a resumed campaign emits the events that an
+undisturbed one would. `stage` is the name of a stage of the campaign (`genetic`) or of a baseline (`baseline/linear`).
+Scores are fitness values: larger is better, measured on the campaign's search examples unless said otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Individual:
+    """One member of a population: its genes, the factors they stand for, and what it scored (None: it failed)."""
+
+    hash: str
+    genome: tuple[float, ...]
+    factors: tuple[float, ...]
+    score: float | None
+    reason: str | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class CampaignStarted:
+    """`campaign` is the resolved campaign; `completed_evaluations` is more than 0 after a resume."""
+
+    campaign_id: str
+    campaign: dict[str, Any]
+    folder: str
+    shape: dict[str, Any]
+    fingerprint: str
+    examples: dict[str, dict[str, Any]]
+    planned_evaluations: int
+    resumed: bool
+    completed_evaluations: int
+    versions: dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class EvaluationFinished:
+    """A candidate has all its scores, or failed. `evaluations` and `tokens` are the campaign's totals so far."""
+
+    stage: str
+    profile_hash: str
+    score: float | None
+    reason: str | None
+    evaluations: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class GenerationFinished:
+    """A generation is complete and in the checkpoint. Statistics are over the individuals that did not fail."""
+
+    stage: str
+    generation: int
+    individuals: tuple[Individual, ...]
+    best: float
+    mean: float
+    std: float
+    worst: float
+    failed: int
+    evaluations: int
+    tokens: int
+    best_genome: tuple[float, ...]
+    best_factors: tuple[float, ...]
+    control_points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class BaselineFinished:
+    """A baseline's best profile; `table` holds (factor, score or None) of a sweep and is empty for the others."""
+
+    name: str
+    profile: dict[str, Any]
+    score: float
+    evaluations: int
+    table: tuple[tuple[float, float | None], ...]
+
+
+@dataclass(frozen=True)
+class Improved:
+    """A stage found a better profile than any before it; `profile.json` has been replaced by it."""
+
+    stage: str
+    profile: dict[str, Any]
+    score: float
+
+
+@dataclass(frozen=True)
+class HeldoutFinished:
+    """The held-out report, as it stands in `result.json`."""
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CampaignFinished:
+    """The content of `result.json` and of `profile.json`."""
+
+    result: dict[str, Any]
+    profile: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CampaignStopped:
+    """The campaign was asked to stop; what it did is in the checkpoint and `--resume` continues it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class CampaignFailed:
+    reason: str
+
+
+Event = (
+    CampaignStarted
+    | EvaluationFinished
+    | GenerationFinished
+    | BaselineFinished
+    | Improved
+    | HeldoutFinished
+    | CampaignFinished
+    | CampaignStopped
+    | CampaignFailed
+)
+Listener = Callable[[Event], None]
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The event as plain data with its type's name under `event`."""
+    return {"event": type(event).__name__, **asdict(event)}
