@@ -1,0 +1,116 @@
+"""What a profile has to know about a model: its architecture, and the numbers that RoPE formulas refer to."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ropewalk.errors import ProfileError
+from ropewalk.fields import integer, mapping, number, text
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Architecture of a model as far as rotary embeddings are concerned.
+
+    `id` and `revision` say where the model came from; all other fields must match for a profile to be applied.
+
+    Attributes:
+        head_dim: dimensions of one attention head; all of them are rotated.
+        rope_theta: base of the inverse frequencies θ_j = rope_theta^(−2j/head_dim).
+        trained_length: tokens the model was trained on before any extension of its context (L0 of the formulas).
+    """
+
+    id: str
+    revision: str | None
+    model_type: str
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    trained_length: int
+
+    def __post_init__(self) -> None:
+        text("model.id", self.id)
+        if self.revision is not None:
+            text("model.revision", self.revision)
+        text("model.model_type", self.model_type)
+        for name in ("num_layers", "num_heads", "num_kv_heads", "trained_length"):
+            object.__setattr__(self, name, integer(f"model.{name}", getattr(self, name), 1))
+        object.__setattr__(self, "head_dim", integer("model.head_dim", self.head_dim, 2))
+        object.__setattr__(self, "rope_theta", number("model.rope_theta", self.rope_theta, 1.0, above=True))
+        if self.head_dim % 2:
+            raise ProfileError("model.head_dim", self.head_dim, "an even number: dimensions are rotated in pairs")
+        if self.num_heads % self.num_kv_heads:
+            raise ProfileError("model.num_kv_heads", self.num_kv_heads, f"a divisor of num_heads {self.num_heads}")
+
+    @classmethod
+    def from_config(cls, config: Any, id: str | None = None, revision: str | None = None) -> "ModelShape":
+        """Read the shape from a transformers config.
+
+        The original trained length is `original_max_position_embeddings` where the config gives one (yarn, llama3,
+        longrope and dynamic configs do), else `max_position_embeddings`.
+
+        Args:
+            config: a `PreTrainedConfig`; of a composite model the text part is read.
+            id: where the model came from; the config's `name_or_path`, else its model type, when not given.
+
+        Raises:
+            ProfileError: the config lacks a number, or has one rotary base per layer type.
+        """
+        text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        rope = _rope_parameters(text_config)
+        num_heads = _read(text_config, "num_attention_heads")
+        head_dim = getattr(text_config, "head_dim", None)
+        if head_dim is None:
+            head_dim = _read(text_config, "hidden_size") // num_heads
+        num_kv_heads = getattr(text_config, "num_key_value_heads", None)
+        trained_length = rope.get("original_max_position_embeddings")
+        if trained_length is None:
+            trained_length = getattr(text_config, "original_max_position_embeddings", None)
+        if trained_length is None:
+            trained_length = _read(text_config, "max_position_embeddings")
+        return cls(
+            id=id or getattr(config, "name_or_path", None) or text_config.model_type,
+            revision=revision,
+            model_type=text_config.model_type,
+            num_layers=_read(text_config, "num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
+            head_dim=head_dim,
+            rope_theta=rope.get("rope_theta"),
+            trained_length=trained_length,
+        )
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "ModelShape":
+        """Inverse of `to_dict`; raises `ProfileError` for a wrong, unknown or missing field."""
+        names = [field.name for field in fields(cls)]
+        return cls(**mapping("model", data, names, required=names))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data in the order of the profile file."""
+        return asdict(self)
+
+
+def _read(config: Any, name: str) -> int:
+    value = getattr(config, name, None)
+    if value is None:
+        raise ProfileError(f"model.{name}", None, f"a config that has it; {type(config).__name__} does not")
+    return value
+
+
+def _rope_parameters(config: Any) -> dict[str, Any]:
+    """The flat rotary parameters of a config, `rope_theta` included."""
+    parameters = dict(getattr(config, "rope_parameters", None) or {})
+    nested = [key for key, value in parameters.items() if isinstance(value, dict)]
+    if nested:
+        raise ProfileError(
+            "model.rope_parameters", ", ".join(nested), "one set for all layers; rotary per layer type is not supported"
+        )
+    if parameters.get("rope_theta") is None:
+        parameters["rope_theta"] = getattr(config, "rope_theta", None)
+    if parameters["rope_theta"] is None:
+        raise ProfileError(
+            "model.rope_theta", None, f"a model with rotary embeddings; {config.model_type} names no base"
+        )
+    return parameters
