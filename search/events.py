@@ -133,3 +133,21 @@ Listener = Callable[[Event], None]
 def to_dict(event: Event) -> dict[str, Any]:
     """The event as plain data with its type's name under `event`."""
     return {"event": type(event).__name__, **asdict(event)}
+
+
+def generation_from_dict(data: dict[str, Any]) -> GenerationFinished:
+    """The inverse of `to_dict` for a generation, whose tuples JSON has turned into lists."""
+    fields = {k: v for k, v in data.items() if k != "event"}
+    individuals = tuple(
+        Individual(**{**i, "genome": tuple(i["genome"]), "factors": tuple(i["factors"])})
+        for i in fields.pop("individuals")
+    )
+    return GenerationFinished(
+        **{
+            **fields,
+            "individuals": individuals,
+            "best_genome": tuple(fields["best_genome"]),
+            "best_factors": tuple(fields["best_factors"]),
+            "control_points": tuple((x, y) for x, y in fields["control_points"]),
+        }
+    )

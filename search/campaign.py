@@ -1,0 +1,213 @@
+"""The campaign file: what to search, on which model and examples, with what budget, and what to compare with.
+
+`load` reads YAML strictly: a key that is not known is refused with the nearest known one, every error names the
+field, its value and what is allowed. `--set stages.0.population=8` changes a field before validation. What comes out
+is resolved: every default is written down, so the saved copy repeats the campaign.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fitness.tasks import Fitness
+from search.errors import CampaignError
+from search.genetic import GeneticSettings
+from search.spaces import CurveSpace
+from workers.spec import ModelSpec, PoolSpec
+
+SCHEMA = "ropewalk/campaign/v1"
+CurveMethod = Literal["linear", "ntk", "dynamic_ntk", "yarn"]
+Baseline = Literal["identity", "linear", "ntk", "dynamic_ntk", "yarn", "ramp"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GeneticStage(GeneticSettings):
+    """A stage that searches one factor per layer, for one frequency method, on a curve."""
+
+    kind: Literal["genetic"] = "genetic"
+    name: str = Field("genetic", pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    method: CurveMethod = "linear"
+    space: CurveSpace = CurveSpace()
+
+
+class Heldout(_Section):
+    """Fresh examples of the same task for the final report."""
+
+    contexts: int = Field(24, ge=2)
+
+
+class Guard(_Section):
+    """The same task at a short length, where a profile must not do harm.
+
+    `length` in tokens: by default a quarter of the target length, at most the trained length. A profile is called
+    harmful when it loses more than `tolerance` of the metric against the unchanged model.
+    """
+
+    length: int | None = Field(None, ge=1)
+    contexts: int = Field(12, ge=2)
+    tolerance: float = Field(0.02, ge=0, allow_inf_nan=False)
+
+
+class Tracking(_Section):
+    """MLflow. `uri`: any tracking URI; by default MLFLOW_TRACKING_URI, else `mlflow.db` in the working directory."""
+
+    uri: str | None = None
+    experiment: str | None = None
+
+
+class Campaign(_Section):
+    """A whole run. See `campaigns/quickstart.yaml` for one with comments."""
+
+    schema_: Literal["ropewalk/campaign/v1"] = Field(SCHEMA, alias="schema")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    seed: int = Field(0, ge=0, lt=2**63)
+    model: ModelSpec
+    target_length: int = Field(ge=2)
+    fitness: Fitness
+    heldout: Heldout = Heldout()
+    guard: Guard = Guard()
+    stages: Annotated[tuple[GeneticStage, ...], Field(min_length=1)]
+    baselines: tuple[Baseline, ...] = get_args(Baseline)
+    workers: PoolSpec = PoolSpec()
+    tracking: Tracking = Tracking()
+    storage: str = Field("runs", min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Campaign":
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names):
+            raise ValueError(f"stages need different names, got {names}")
+        if self.fitness.length is not None and self.fitness.length > self.target_length:
+            raise ValueError(f"fitness.length {self.fitness.length} must be at most target_length {self.target_length}")
+        return self
+
+    @property
+    def budget(self) -> int:
+        """Evaluations of the largest stage, which every baseline may use as well."""
+        return max(stage.evaluations for stage in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of what decides the result: not of where it runs, is stored or tracked."""
+        decisive = {k: v for k, v in self.to_dict().items() if k not in ("workers", "tracking", "storage")}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Campaign:
+    """Read, override and validate a campaign file.
+
+    Args:
+        path: a YAML file.
+        overrides: `key=value` with a dotted key, the value read as YAML.
+
+    Raises:
+        CampaignError: the file or an override is missing, malformed or not allowed.
+    """
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CampaignError("campaign", str(path), f"a readable YAML file ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CampaignError("campaign", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise CampaignError("campaign", type(data).__name__, "a mapping of fields to values")
+    for override in overrides:
+        _override(data, override)
+    return parse(data)
+
+
+def parse(data: dict[str, Any]) -> Campaign:
+    """Validate a campaign given as plain data. Fitness without `length` and `pairs` is at the target length."""
+    fitness = data.get("fitness")
+    if isinstance(fitness, dict) and fitness.get("length") is None and fitness.get("pairs") is None:
+        data = {**data, "fitness": {**fitness, "length": data.get("target_length")}}
+    try:
+        return Campaign.model_validate(data)
+    except ValidationError as error:
+        raise _readable(error) from error
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise CampaignError("--set", override, "key=value with a dotted key, as in stages.0.population=8")
+    *parents, last = key.split(".")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise CampaignError(f"--set {key}", text, "a YAML value") from error
+    place: Any = data
+    for step in parents:
+        if isinstance(place, list):
+            if not step.isdigit() or int(step) >= len(place):
+                raise CampaignError(f"--set {key}", step, f"an index from 0 to {len(place) - 1}")
+            place = place[int(step)]
+        elif isinstance(place, dict):
+            place = place.setdefault(step, {})
+        else:
+            raise CampaignError(f"--set {key}", step, "a field inside a section")
+    if isinstance(place, list):
+        if not last.isdigit() or int(last) >= len(place):
+            raise CampaignError(f"--set {key}", last, f"an index from 0 to {len(place) - 1}")
+        place[int(last)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise CampaignError(f"--set {key}", last, "a field inside a section")
+
+
+def _readable(error: ValidationError) -> CampaignError:
+    """The first thing that is wrong, as field, value and what is allowed."""
+    first = error.errors()[0]
+    place = [str(p) for p in first["loc"] if not _is_union_tag(p)]
+    field = ".".join(place) or "campaign"
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(place[:-1])
+        near = difflib.get_close_matches(place[-1], known, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return CampaignError(field, first["input"], f"{hint}known fields are {', '.join(known)}")
+    if first["type"] == "missing":
+        return CampaignError(field, None, "a value: the field is required")
+    return CampaignError(field, first["input"], first["msg"].removeprefix("Value error, "))
+
+
+def _is_union_tag(part: Any) -> bool:
+    return isinstance(part, str) and part in _UNION_TAGS
+
+
+def _models_of(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_of(inner)]
+
+
+def _fields_at(place: list[str]) -> list[str]:
+    """The known fields of the section at a dotted place, for the hint behind an unknown key."""
+    models: list[type[BaseModel]] = [Campaign]
+    for step in place:
+        if step.isdigit():
+            continue
+        models = [m for model in models for n, f in model.model_fields.items() if (f.alias or n) == step
+                  for m in _models_of(f.annotation)]
+    return [f.alias or name for model in models for name, f in model.model_fields.items()]
+
+
+_UNION_TAGS = {f"{m.model_fields['task'].default}" for m in _models_of(Fitness)} | {
+    tag for m in _models_of(Fitness) for tag in get_args(m.model_fields["task"].annotation)
+}

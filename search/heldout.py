@@ -1,0 +1,96 @@
+"""The held-out report: the winner and every baseline on examples that the search never saw, and at a short length.
+
+All profiles answer the same questions, so differences are paired. Intervals are 95 % bootstrap intervals over contexts,
+since the questions of one context are not independent. The winner is what the stages found, also where a baseline does
+better: the report says so, in `winner_minus`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fitness.scoring import Score
+from fitness.statistics import Interval, bootstrap_mean, by_position, paired_bootstrap, values
+from ropewalk import Profile
+from search.scoreboard import Outcome
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """A profile in the report, with what it scored in the search and for how many evaluations it was chosen."""
+
+    name: str
+    label: str
+    profile: Profile
+    search_score: float | None
+    evaluations: int
+
+
+def table(
+    rows: Sequence[Row],
+    heldout: Sequence[Outcome],
+    guard: Sequence[Outcome],
+    *,
+    metric: str,
+    tolerance: float,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """One plain row per profile. Requires rows named `winner` and `identity`; outcomes with every question's score."""
+    index = {row.name: i for i, row in enumerate(rows)}
+    winner, identity = heldout[index["winner"]], heldout[index["identity"]]
+    unharmed = guard[index["identity"]]
+    result = []
+    for row, outcome, short in zip(rows, heldout, guard, strict=True):
+        entry: dict[str, Any] = {
+            "name": row.name,
+            "label": row.label,
+            "frequency": row.profile.to_dict()["frequency"],
+            "profile_hash": row.profile.hash,
+            "search_score": row.search_score,
+            "evaluations": row.evaluations,
+        }
+        if outcome.score is None or short.score is None:
+            result.append({**entry, "failed": outcome.reason or short.reason})
+            continue
+        loss = _difference(unharmed, short, metric, seed)
+        entry |= {
+            "heldout": _mean(outcome, metric, seed),
+            "gain_over_identity": _difference(outcome, identity, metric, seed),
+            "winner_minus": _difference(winner, outcome, metric, seed),
+            "by_position": [
+                {"position": position, **_fields(interval, n)}
+                for position, (interval, n) in by_position(outcome.scores, metric, seed).items()
+            ],
+            "guard": {
+                **_mean(short, metric, seed),
+                "loss": loss,
+                "harmful": loss is not None and loss["score"] > tolerance,
+            },
+        }
+        result.append(entry)
+    return result
+
+
+def _contexts(scores: Sequence[Score]) -> list[str]:
+    return [score.example_id for score in scores]
+
+
+def _fields(interval: Interval, n: int) -> dict[str, Any]:
+    return {"score": interval.mean, "low": interval.low, "high": interval.high, "n": n}
+
+
+def _mean(outcome: Outcome, metric: str, seed: int) -> dict[str, Any]:
+    interval = bootstrap_mean(values(outcome.scores, metric), _contexts(outcome.scores), seed=seed)
+    return _fields(interval, len(outcome.scores))
+
+
+def _difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any] | None:
+    """Paired mean of a − b with its interval; None where one of the two failed."""
+    if a.score is None or b.score is None:
+        return None
+    interval = paired_bootstrap(
+        values(a.scores, metric), values(b.scores, metric), _contexts(a.scores), seed=seed
+    )
+    return {"score": interval.mean, "low": interval.low, "high": interval.high}

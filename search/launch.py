@@ -1,0 +1,57 @@
+"""Wires a campaign to its workers, its folder and everybody who watches: the only place that knows all of them."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dashboards.console import ConsoleProgress
+from dashboards.mlflow_tracker import MlflowTracker
+from dashboards.report import HtmlReport
+from search.campaign import Campaign
+from search.checkpoint import NAME as CHECKPOINT
+from search.errors import CampaignError
+from search.journal import Journal
+from search.preparation import prepare
+from search.runner import RESULT, Runner
+from search.storage import Storage
+from workers import LocalEvaluator, RayEvaluator
+from workers.evaluator import Evaluator
+
+
+def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable[[], bool]) -> dict[str, Any]:
+    """Check everything, start the workers, run the campaign; returns the content of `result.json`.
+
+    Raises:
+        FieldError: bad input of any kind, before a worker starts.
+        CapacityError: the cluster cannot host the workers.
+        Interrupted: asked to stop, resumable.
+    """
+    prepared = prepare(campaign)
+    storage = Storage(campaign.storage, campaign_id)
+    if storage.exists(CHECKPOINT) and not resume:
+        raise CampaignError("--id", campaign_id, f"a new id, or --resume to go on with the campaign in {storage.url}")
+    finished = _finished(campaign, storage)
+    if finished is not None:
+        return finished
+    tracker = MlflowTracker(campaign.tracking.uri, campaign.tracking.experiment)
+    listeners = [Journal(storage), tracker, HtmlReport(storage.url), ConsoleProgress()]
+    with _evaluator(campaign) as evaluator:
+        return Runner(prepared, campaign_id, storage, listeners, stop).run(evaluator, resume=resume)
+
+
+def _finished(campaign: Campaign, storage: Storage) -> dict[str, Any] | None:
+    """The result of this very campaign if its folder holds one already."""
+    if not storage.exists(RESULT):
+        return None
+    result = json.loads(storage.read(RESULT))
+    if result["campaign_hash"] != campaign.hash:
+        raise CampaignError("campaign", campaign.name, f"the campaign that finished in {storage.url}, or another --id")
+    print(f"{storage.url}: finished before; {RESULT} and profile.json are there", file=sys.stderr)
+    return result
+
+
+def _evaluator(campaign: Campaign) -> Evaluator:
+    if campaign.workers.kind == "local":
+        return LocalEvaluator(campaign.model, threads=campaign.workers.threads, chunk=campaign.workers.chunk)
+    return RayEvaluator(campaign.model, campaign.workers)

@@ -1,0 +1,311 @@
+"""A campaign from start to end: identity, stages, baselines, held-out report, result; resumable after each generation.
+
+The runner knows one seam to the models (`Evaluator`) and one to everybody who watches (`Listener`). What it writes:
+`campaign.yaml` once, `checkpoint.json` after each generation, `profile.json` at each improvement and at the end with
+the held-out scores, `result.json` at the end. No file but the journal and `result.json` holds a clock time, so an
+interrupted and resumed campaign leaves the same bytes in `profile.json` as an undisturbed one.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ropewalk import Profile
+from search import checkpoint, heldout
+from search.baselines import ramp_stage, sweep, sweep_factors
+from search.errors import CampaignError
+from search.events import (
+    BaselineFinished,
+    CampaignFailed,
+    CampaignFinished,
+    CampaignStarted,
+    CampaignStopped,
+    Event,
+    GenerationFinished,
+    HeldoutFinished,
+    Improved,
+    Listener,
+    generation_from_dict,
+    to_dict,
+)
+from search.heldout import Row
+from search.preparation import SETS, Prepared
+from search.provenance import versions
+from search.scoreboard import Interrupted, Scoreboard
+from search.seeds import derive
+from search.stage import StageRun
+from search.storage import Storage
+from workers.evaluator import Evaluator
+
+RESULT = "result.json"
+RESULT_SCHEMA = "ropewalk/result/v1"
+
+
+class Runner:
+    """Runs one prepared campaign in its folder.
+
+    Args:
+        prepared: the campaign with its model's shape and example sets.
+        campaign_id: the name of its folder.
+        storage: the folder.
+        listeners: take every event, in order.
+        stop: asked often; True stops at the next result, resumable.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        campaign_id: str,
+        storage: Storage,
+        listeners: Sequence[Listener],
+        stop: Callable[[], bool] = lambda: False,
+    ):
+        self.prepared, self.campaign, self.shape = prepared, prepared.campaign, prepared.shape
+        self.campaign_id, self.storage, self.listeners, self.stop = campaign_id, storage, listeners, stop
+        self.versions = versions()
+        self.boards: dict[str, Scoreboard] = {}
+        self.runs = self._stage_runs()
+        self.history: list[GenerationFinished] = []
+        self.best: tuple[Profile, float] | None = None
+        self.best_label = ""
+        self.elapsed_before, self.began = 0.0, time.monotonic()
+
+    def run(self, evaluator: Evaluator, *, resume: bool) -> dict[str, Any]:
+        """The content of `result.json`.
+
+        Raises:
+            Interrupted: asked to stop; `--resume` goes on.
+            CampaignError: the checkpoint belongs to something else, or no candidate can be scored.
+        """
+        self._open(evaluator, resume)
+        try:
+            self._search_stages()
+            sweeps = self._baselines()
+            report = self._heldout(sweeps)
+            return self._finish(report)
+        except Interrupted:
+            self._emit(CampaignStopped("stopped on request; --resume continues it"))
+            raise
+        except Exception as error:
+            self._emit(CampaignFailed(f"{type(error).__name__}: {error}"))
+            raise
+
+    def _stage_runs(self) -> dict[str, StageRun]:
+        """Every genetic run by label: the stages, and a straight line per stage where that baseline is asked for."""
+        stages = {stage.name: stage for stage in self.campaign.stages}
+        if "ramp" in self.campaign.baselines:
+            stages["baseline/ramp"] = ramp_stage(self.campaign.stages[0])
+        return {
+            label: StageRun(
+                stage, label, self.shape, self.campaign.target_length, derive(self.campaign.seed, "stage", label)
+            )
+            for label, stage in stages.items()
+        }
+
+    def _emit(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+    def _open(self, evaluator: Evaluator, resume: bool) -> None:
+        fitness = self.campaign.fitness
+        for name in SETS:
+            examples = self.prepared.sets[name]
+            evaluator.register(name, examples)
+            self.boards[name] = Scoreboard(
+                evaluator,
+                name,
+                examples,
+                metric=fitness.metric,
+                scoring=fitness.scoring,
+                keep_scores=name != "search",
+                emit=self._emit,
+                stop=self.stop,
+            )
+        self.identity = {**self.prepared.identity(), "model": evaluator.fingerprint}
+        state = checkpoint.load(self.storage, self.identity) if resume else None
+        if state is not None:
+            self._restore(state)
+        self.storage.write("campaign.yaml", self.campaign.to_yaml().encode())
+        self._emit(
+            CampaignStarted(
+                campaign_id=self.campaign_id,
+                campaign=self.campaign.to_dict(),
+                folder=self.storage.url,
+                shape=self.prepared.shape_dict(),
+                fingerprint=evaluator.fingerprint,
+                examples=self.prepared.describe_sets(),
+                planned_evaluations=self._planned(),
+                resumed=state is not None,
+                completed_evaluations=self.boards["search"].evaluations,
+                versions=self.versions,
+            )
+        )
+        for event in self.history:
+            self._emit(event)
+
+    def _planned(self) -> int:
+        sweeps = [name for name in self.campaign.baselines if name not in ("identity", "ramp")]
+        factors = sweep_factors(self.campaign.stages[0].space, self.campaign.budget)
+        return 1 + sum(run.stage.evaluations for run in self.runs.values()) + len(sweeps) * len(factors)
+
+    def _save(self) -> None:
+        state = {
+            "boards": {name: board.state() for name, board in self.boards.items()},
+            "stages": {label: run.genetic.state() for label, run in self.runs.items() if run.genetic.generation >= 0},
+            "history": [to_dict(event) for event in self.history],
+            "best": [self.best[0].to_dict(), self.best[1], self.best_label],
+            "elapsed": self._elapsed(),
+        }
+        checkpoint.save(self.storage, self.identity, state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for name, board in state["boards"].items():
+            self.boards[name].restore(board)
+        for label, genetic in state["stages"].items():
+            self.runs[label].genetic.restore(genetic)
+        self.history = [generation_from_dict(event) for event in state["history"]]
+        profile, score, self.best_label = state["best"]
+        self.best = (Profile.from_dict(profile), score)
+        self.elapsed_before = state["elapsed"]
+
+    def _elapsed(self) -> float:
+        return self.elapsed_before + time.monotonic() - self.began
+
+    def _search_stages(self) -> None:
+        identity = Profile.identity(self.shape, self.campaign.target_length)
+        (outcome,) = self.boards["search"].score([identity], "identity")
+        if outcome.score is None:
+            raise CampaignError("model", f"unchanged, it fails: {outcome.reason}", "a model that can be scored")
+        self._consider(identity, outcome.score, "the unchanged model: nothing better was found")
+        for stage in self.campaign.stages:
+            run = self.runs[stage.name]
+            label = f"{stage.method}, {stage.space.curve} curve of {stage.space.control_points} points"
+
+            def save(event: GenerationFinished, run: StageRun = run, label: str = label) -> None:
+                genome, score = run.genetic.best
+                self._consider(run.profile(genome), score, label)
+                self._remember(event)
+
+            profile, score = run.run(self.boards["search"], self._emit, save)
+            self._consider(profile, score, label)
+
+    def _remember(self, event: GenerationFinished) -> None:
+        self.history.append(event)
+        self._save()
+
+    def _consider(self, profile: Profile, score: float, label: str) -> None:
+        """Take a profile as the best so far if it is better, and put it on disk."""
+        if self.best is not None and score <= self.best[1]:
+            return
+        self.best, self.best_label = (profile, score), label
+        named = self._named(profile, self._provenance(score))
+        self._write_profile(named)
+        self._emit(Improved(profile.name, named.to_dict(), score))
+
+    def _named(self, profile: Profile, provenance: dict[str, Any]) -> Profile:
+        frequency, distance = profile.frequency, profile.distance
+        named = Profile(self.campaign_id, self.shape, profile.target_length, frequency, distance)
+        return named.with_provenance(provenance)
+
+    def _provenance(self, score: float) -> dict[str, Any]:
+        examples = self.prepared.describe_sets()["search"]
+        return {
+            "campaign": self.campaign_id,
+            "campaign_hash": self.campaign.hash,
+            "ropewalk_version": self.versions["ropewalk"],
+            "code_revision": self.versions["code_revision"],
+            "seed": self.campaign.seed,
+            "search": {"score": score, "metric": self.campaign.fitness.metric, **examples},
+        }
+
+    def _write_profile(self, profile: Profile) -> None:
+        self.storage.write("profile.json", profile.to_json().encode())
+
+    def _baselines(self) -> list[Row]:
+        board, rows = self.boards["search"], []
+        space = self.campaign.stages[0].space
+        factors = sweep_factors(space, self.campaign.budget)
+        for name in self.campaign.baselines:
+            if name == "identity":
+                continue
+            if name == "ramp":
+                run = self.runs["baseline/ramp"]
+                profile, score = run.run(board, self._emit, self._remember)
+                used = len(run.genetic.seen)
+                self._emit(BaselineFinished(name, profile.to_dict(), score, used, ()))
+                rows.append(Row(name, f"{run.stage.method}, straight line over the layers", profile, score, used))
+                continue
+            best = sweep(name, factors, self.shape, self.campaign.target_length, board, self._emit)
+            if best is not None:
+                (outcome,) = board.score([best], name)
+                label = f"{name}, best of {len(factors)} uniform factors"
+                rows.append(Row(name, label, best, outcome.score, len(factors)))
+            self._save()
+        return rows
+
+    def _heldout(self, baselines: list[Row]) -> dict[str, Any]:
+        profile, score = self.best
+        identity = Profile.identity(self.shape, self.campaign.target_length)
+        (plain,) = self.boards["search"].score([identity], "identity")
+        used = sum(len(self.runs[stage.name].genetic.seen) for stage in self.campaign.stages)
+        rows = [
+            Row("winner", self.best_label, profile, score, used),
+            Row("identity", "the unchanged model", identity, plain.score, 1),
+            *baselines,
+        ]
+        outcomes = {}
+        for name in ("heldout", "guard"):
+            outcomes[name] = self.boards[name].score([row.profile for row in rows], name)
+            self._save()
+        seed = derive(self.campaign.seed, "bootstrap")
+        fitness, described = self.campaign.fitness, self.prepared.describe_sets()
+        report = {
+            "task": fitness.model_dump(mode="json"),
+            "model": self.shape.id,
+            "metric": fitness.metric,
+            "confidence": heldout.CONFIDENCE,
+            **described["heldout"],
+            "guard": {**described["guard"], "tolerance": self.campaign.guard.tolerance},
+            "rows": heldout.table(
+                rows,
+                outcomes["heldout"],
+                outcomes["guard"],
+                metric=fitness.metric,
+                tolerance=self.campaign.guard.tolerance,
+                seed=seed,
+            ),
+        }
+        self._emit(HeldoutFinished(report))
+        return report
+
+    def _finish(self, report: dict[str, Any]) -> dict[str, Any]:
+        winner, *others = report["rows"]
+        profile, score = self.best
+        final = self._named(
+            profile,
+            {
+                **self._provenance(score),
+                "heldout": {"score": winner.get("heldout"), **self.prepared.describe_sets()["heldout"]},
+                "guard": winner.get("guard"),
+                "baselines": {row["name"]: row.get("heldout") for row in others},
+            },
+        )
+        self._write_profile(final)
+        result = {
+            "schema": RESULT_SCHEMA,
+            "campaign": self.campaign_id,
+            "campaign_hash": self.campaign.hash,
+            "winner": winner,
+            "baselines": {row["name"]: row for row in others},
+            "report": {key: value for key, value in report.items() if key != "rows"},
+            "cost": {
+                "evaluations": self.boards["search"].evaluations,
+                "tokens": sum(board.tokens for board in self.boards.values()),
+                "seconds": round(self._elapsed(), 3),
+            },
+            "versions": self.versions,
+        }
+        self.storage.write(RESULT, json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False).encode())
+        self._emit(CampaignFinished(result, final.to_dict()))
+        return result

@@ -1,0 +1,116 @@
+"""What a profile scores on a set of examples: splits the work, gathers the pieces, remembers every outcome.
+
+One request is one context with all its questions, so that any number of actors stay busy and a lost piece is small.
+The outcome does not depend on the order in which the pieces come back.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fitness.examples import ExampleSet
+from fitness.scoring import METRICS, Score
+from ropewalk import Profile
+from search.events import EvaluationFinished, Listener
+from workers.evaluator import Evaluator
+from workers.messages import Request, Result
+
+
+class Interrupted(Exception):
+    """The campaign was asked to stop; nothing of the generation under way is kept."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`score` is the metric over all questions, or None with the reason why the candidate failed."""
+
+    score: float | None
+    reason: str | None
+    scores: tuple[Score, ...] = ()
+
+
+class Scoreboard:
+    """Outcomes of profiles on one example set, by profile hash.
+
+    Args:
+        evaluator: with the example set registered under `name`.
+        metric: a name in `fitness.scoring.METRICS`.
+        scoring: how a question is scored, `teacher_forcing` or `generation`.
+        keep_scores: keep every question's score (a report needs them; a search of thousands of profiles does not).
+        emit: takes an `EvaluationFinished` for each outcome.
+        stop: asked between results; True ends the work with `Interrupted`.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        examples: ExampleSet,
+        *,
+        metric: str,
+        scoring: str,
+        keep_scores: bool,
+        emit: Listener,
+        stop: Callable[[], bool],
+    ):
+        self.evaluator, self.name, self.examples = evaluator, name, examples
+        self.metric, self.scoring, self.keep_scores = METRICS[metric], scoring, keep_scores
+        self.emit, self.stop = emit, stop
+        self.outcomes: dict[str, Outcome] = {}
+        self.tokens = 0
+
+    @property
+    def evaluations(self) -> int:
+        return len(self.outcomes)
+
+    def score(self, profiles: Sequence[Profile], stage: str) -> list[Outcome]:
+        """Outcomes in the order of `profiles`; only those not known yet are evaluated.
+
+        Raises:
+            Interrupted: the campaign was asked to stop.
+        """
+        new = {p.hash: p for p in profiles if p.hash not in self.outcomes}
+        pieces: dict[str, dict[int, Result]] = defaultdict(dict)
+        requests = {
+            f"{key}/{i}": (key, Request(f"{key}/{i}", profile.to_dict(), self.name, i, i + 1, self.scoring))
+            for key, profile in new.items()
+            for i in range(len(self.examples.examples))
+        }
+        for result in self.evaluator.evaluate([request for _, request in requests.values()]):
+            key, request = requests[result.request_id]
+            pieces[key][request.start] = result
+            self.tokens += result.tokens
+            if len(pieces[key]) == len(self.examples.examples):
+                self._finish(key, pieces.pop(key), stage)
+            if self.stop():
+                raise Interrupted
+        return [self.outcomes[p.hash] for p in profiles]
+
+    def _finish(self, key: str, pieces: dict[int, Result], stage: str) -> None:
+        ordered = [pieces[i] for i in sorted(pieces)]
+        reason = next((r.reason for r in ordered if r.status == "failed"), None)
+        scores = tuple(score for r in ordered for score in r.scores)
+        value = None if reason else float(self.metric(scores))
+        if value is not None and not math.isfinite(value):
+            value, reason = None, f"the metric is {value}"
+        self.outcomes[key] = Outcome(value, reason, scores if self.keep_scores else ())
+        self.emit(EvaluationFinished(stage, key, value, reason, self.evaluations, self.tokens))
+
+    def state(self) -> dict[str, Any]:
+        """All outcomes as plain JSON."""
+        return {
+            "tokens": self.tokens,
+            "outcomes": {
+                key: [o.score, o.reason, [list(asdict(s).values()) for s in o.scores]]
+                for key, o in self.outcomes.items()
+            },
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.tokens = state["tokens"]
+        self.outcomes = {
+            key: Outcome(score, reason, tuple(Score(*fields) for fields in scores))
+            for key, (score, reason, scores) in state["outcomes"].items()
+        }
