@@ -35,7 +35,9 @@ def theta(base, dim, j):
 
 def assert_frequencies(rotation, literal):
     assert rotation.inv_freq.dtype == torch.float32
-    torch.testing.assert_close(rotation.inv_freq.double(), torch.tensor(literal, dtype=torch.float64), rtol=2e-6, atol=0)
+    torch.testing.assert_close(
+        rotation.inv_freq.double(), torch.tensor(literal, dtype=torch.float64), rtol=2e-6, atol=0
+    )
 
 
 def from_transformers(rope, base, dim, trained, seq_len=None, **config):

@@ -91,7 +91,9 @@ def test_a_saved_file_has_exactly_these_bytes(tmp_path, example_profile):
 
 def test_saving_what_was_loaded_gives_the_same_bytes(tmp_path):
     random = Random(3)
-    for index, frequency in enumerate([*FREQUENCIES, Frequency("linear", factor=[random.uniform(1, 9) for _ in "abc"])]):
+    for index, frequency in enumerate(
+        [*FREQUENCIES, Frequency("linear", factor=[random.uniform(1, 9) for _ in "abc"])]
+    ):
         first, second = tmp_path / f"{index}a.json", tmp_path / f"{index}b.json"
         profile = Profile("p", SHAPE, 96, frequency)
         profile.save(first)
@@ -124,7 +126,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path, example_profile):
         while not writing.done():
             assert load_profile(path) in (example_profile, other)
         writing.result()
-    assert os.listdir(tmp_path) == ["profile.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.json"]
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path, example_profile, monkeypatch):
@@ -138,7 +140,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path, example_profil
     with pytest.raises(OSError, match="no space"):
         Profile.identity(SHAPE, 96).save(path)
     assert path.read_text(encoding="utf-8") == FILE
-    assert os.listdir(tmp_path) == ["profile.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.json"]
 
 
 def test_saving_into_a_missing_folder_fails(tmp_path, example_profile):

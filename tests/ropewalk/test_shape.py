@@ -66,7 +66,9 @@ def test_trained_length_may_stand_beside_the_rotary_parameters():
 
 
 def test_reads_rope_scaling_of_older_config_files():
-    config = LlamaConfig(rope_theta=25000.0, rope_scaling={"type": "linear", "factor": 4.0}, max_position_embeddings=512)
+    config = LlamaConfig(
+        rope_theta=25000.0, rope_scaling={"type": "linear", "factor": 4.0}, max_position_embeddings=512
+    )
     shape = ModelShape.from_config(config)
     assert (shape.rope_theta, shape.trained_length) == (25000.0, 512)
 
