@@ -1,0 +1,80 @@
+"""Examples as values: plain frozen data, so that every candidate, process and machine scores the same texts.
+
+An `Example` is one context with all the questions asked about it, because the context is what costs: it is run through
+the model once, then every question is scored over its cache.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked after a context.
+
+    Attributes:
+        id: unique in its set.
+        prompt: the text that follows the context.
+        answer: the gold continuation for teacher forcing, with its leading space and quotes.
+        references: texts of which a generated output must contain one, compared in lower case.
+        position: index of the gold pair in its context; None where the task has no such thing.
+    """
+
+    id: str
+    prompt: str
+    answer: str
+    references: tuple[str, ...]
+    position: int | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A context and its questions.
+
+    `id` names the data that was drawn. Variants of the same data (the gold pair moved to another place, another
+    question in front) are separate examples that share it: they are not independent, so statistics resample by `id`.
+    """
+
+    id: str
+    context: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class ExampleSet:
+    """All examples of one split of a task.
+
+    Attributes:
+        length: tokens of the longest context + prompt + answer, measured with the model's tokenizer.
+    """
+
+    task: str
+    split: str
+    seed: int
+    length: int
+    examples: tuple[Example, ...]
+
+    @property
+    def num_questions(self) -> int:
+        return sum(len(example.questions) for example in self.examples)
+
+    @property
+    def num_contexts(self) -> int:
+        """Independently drawn contexts: the number of units that a bootstrap resamples."""
+        return len({example.id for example in self.examples})
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the whole content as canonical JSON."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    def slice(self, start: int, stop: int) -> tuple[Example, ...]:
+        """Examples `start` to `stop`, which is how a request names its share of the work.
+
+        Raises:
+            IndexError: the set does not hold them all.
+        """
+        if not 0 <= start <= stop <= len(self.examples):
+            raise IndexError(f"examples {start} to {stop} of a set of {len(self.examples)}")
+        return self.examples[start:stop]

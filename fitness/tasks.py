@@ -1,0 +1,30 @@
+"""The tasks by name: what a campaign's `fitness:` section may say."""
+
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+
+from fitness.examples import ExampleSet
+from fitness.kv import KVTask
+from fitness.perplexity import PerplexityTask
+
+
+class Task(Protocol):
+    """A described task. `metric` names one of `fitness.scoring.METRICS`, `scoring` one of its `SCORINGS`."""
+
+    task: str
+    length: int | None
+    contexts: int
+    metric: str
+    scoring: str
+
+    def build(self, tokenizer: Any, seed: int, split: str) -> ExampleSet:
+        """The examples of a split: search, heldout, guard or validation."""
+
+    def at_length(self, length: int | None, contexts: int | None = None) -> "Task":
+        """The same task at another length, for a guard or a length sweep."""
+
+
+TASKS: dict[str, type[Task]] = {"kv": KVTask, "perplexity": PerplexityTask}
+
+Fitness = Annotated[KVTask | PerplexityTask, Field(discriminator="task")]
