@@ -6,7 +6,9 @@ the reason when it does not.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -98,7 +100,12 @@ def attention_modules(model: nn.Module, num_layers: int) -> tuple[nn.Module, ...
 
 def _takes_position_embeddings(module: nn.Module) -> bool:
     # Of the class: accelerate replaces `forward` on the instance by a wrapper with another signature.
-    return "position_embeddings" in inspect.signature(type(module).forward).parameters
+    return _names_position_embeddings(type(module).forward)
+
+
+@cache
+def _names_position_embeddings(forward: Callable[..., Any]) -> bool:
+    return "position_embeddings" in inspect.signature(forward).parameters
 
 
 def _rotary_module(model: nn.Module) -> nn.Module:

@@ -91,9 +91,10 @@ def _forward(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 def _random_tokens(model: nn.Module) -> torch.Tensor:
     """Token ids [1, TOKENS], the same at each call and without touching the global random state."""
     embeddings = model.get_input_embeddings()
-    device = model.device if embeddings.weight.is_meta else embeddings.weight.device
     generator = torch.Generator(device="cpu").manual_seed(0)
-    return torch.randint(embeddings.num_embeddings, (1, TOKENS), generator=generator, device="cpu").to(device)
+    tokens = torch.randint(embeddings.num_embeddings, (1, TOKENS), generator=generator, device="cpu")
+    # Weights on the meta device are offloaded by accelerate, whose own hook then moves the tokens to where it computes.
+    return tokens if embeddings.weight.is_meta else tokens.to(embeddings.weight.device)
 
 
 @contextmanager

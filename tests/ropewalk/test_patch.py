@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from accelerate import cpu_offload
 
 from ropewalk import Frequency, ModelShape, PatchError, Profile, ProfileError, apply_profile, tables
 from ropewalk.frequencies import base_frequencies
@@ -302,6 +303,18 @@ def test_generate_continues_greedily(build, tokens, logits, profile_for, archite
         for _ in range(6):
             expected = torch.cat((expected, logits(model, expected)[:, -1:].argmax(-1)), 1)
     assert torch.equal(written, expected)
+
+
+def test_a_model_whose_weights_are_offloaded_is_patched_too(build, tokens, logits, profile_for):
+    resident, offloaded = build(), build()
+    profile = profile_for(resident, "linear", factor=(1.0, 2.0, 4.0))
+    ids = tokens(60)
+    plain = logits(resident, ids)
+    cpu_offload(offloaded, execution_device=torch.device("cpu"))
+    assert offloaded.model.embed_tokens.weight.is_meta
+    with apply_profile(resident, profile), apply_profile(offloaded, profile):
+        assert torch.equal(logits(offloaded, ids), logits(resident, ids))
+    assert torch.equal(logits(offloaded, ids), plain)
 
 
 def test_a_model_without_a_head_is_patched_too(build, tokens, profile_for):
