@@ -80,9 +80,13 @@ class Profile:
             "provenance": plain("provenance", self.provenance),
         }
 
+    def to_json(self) -> str:
+        """The text of the profile file."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile file, replacing one that is there in a single step."""
-        write_atomically(path, json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        write_atomically(path, self.to_json())
 
     @cached_property
     def hash(self) -> str:

@@ -38,6 +38,13 @@ class GeneticStage(GeneticSettings):
     method: CurveMethod = "linear"
     space: CurveSpace = CurveSpace()
 
+    @model_validator(mode="after")
+    def _identity_is_reachable(self) -> "GeneticStage":
+        low, high = self.space.minimum, self.space.maximum
+        if "identity" in self.seeds and not low <= 1.0 <= high:
+            raise ValueError(f"the range [{low}, {high}] excludes factor 1, so identity cannot be among the seeds")
+        return self
+
 
 class Heldout(_Section):
     """Fresh examples of the same task for the final report."""
@@ -203,8 +210,13 @@ def _fields_at(place: list[str]) -> list[str]:
     for step in place:
         if step.isdigit():
             continue
-        models = [m for model in models for n, f in model.model_fields.items() if (f.alias or n) == step
-                  for m in _models_of(f.annotation)]
+        models = [
+            m
+            for model in models
+            for n, f in model.model_fields.items()
+            if (f.alias or n) == step
+            for m in _models_of(f.annotation)
+        ]
     return [f.alias or name for model in models for name, f in model.model_fields.items()]
 
 

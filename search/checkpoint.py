@@ -33,6 +33,8 @@ def load(storage: Storage, identity: dict[str, str]) -> dict[str, Any] | None:
         raise CampaignError(f"{NAME}: schema", schema, SCHEMA)
     for key, value in identity.items():
         if saved.get(key) != value:
-            allowed = f"{saved.get(key)}, with which the campaign in {storage.url} began; use another --id for a new one"
+            allowed = (
+                f"{saved.get(key)}, with which the campaign in {storage.url} began; use another --id for a new one"
+            )
             raise CampaignError(f"{key} of the resumed campaign", value, allowed)
     return data["state"]

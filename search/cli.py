@@ -110,7 +110,8 @@ def _profile_check(args: argparse.Namespace) -> int:
     profile = load_profile(args.file)
     fits = ""
     if args.model:
-        from workers import ModelSpec, read_shape
+        from workers.loading import read_shape
+        from workers.spec import ModelSpec
 
         profile.check_fits(read_shape(ModelSpec(id=args.model)))
         fits = f"; fits {args.model}"

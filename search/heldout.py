@@ -2,7 +2,8 @@
 
 All profiles answer the same questions, so differences are paired. Intervals are 95 % bootstrap intervals over contexts,
 since the questions of one context are not independent. The winner is what the stages found, also where a baseline does
-better: the report says so, in `winner_minus`.
+better: the report says so, in `winner_minus`. Whatever the metric of the search, every row also gives `accuracy`, the
+share of questions answered exactly.
 """
 
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ def table(
             "heldout": _mean(outcome, metric, seed),
             "gain_over_identity": _difference(outcome, identity, metric, seed),
             "winner_minus": _difference(winner, outcome, metric, seed),
+            "accuracy": _mean(outcome, "exact", seed),
+            "winner_minus_accuracy": _difference(winner, outcome, "exact", seed),
             "by_position": [
                 {"position": position, **_fields(interval, n)}
                 for position, (interval, n) in by_position(outcome.scores, metric, seed).items()
@@ -90,7 +93,5 @@ def _difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any
     """Paired mean of a − b with its interval; None where one of the two failed."""
     if a.score is None or b.score is None:
         return None
-    interval = paired_bootstrap(
-        values(a.scores, metric), values(b.scores, metric), _contexts(a.scores), seed=seed
-    )
+    interval = paired_bootstrap(values(a.scores, metric), values(b.scores, metric), _contexts(a.scores), seed=seed)
     return {"score": interval.mean, "low": interval.low, "high": interval.high}

@@ -15,8 +15,8 @@ from search.journal import Journal
 from search.preparation import prepare
 from search.runner import RESULT, Runner
 from search.storage import Storage
-from workers import LocalEvaluator, RayEvaluator
-from workers.evaluator import Evaluator
+from workers.evaluator import Evaluator, LocalEvaluator
+from workers.ray_evaluator import RayEvaluator
 
 
 def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable[[], bool]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ PACKAGES = ("ropewalk", "torch", "transformers", "ray", "deap", "mlflow")
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of Python, of the packages that decide a result, and the git revision of the code if it is a checkout."""
+    """Versions of Python and of the packages that decide a result, and the git revision of a checkout."""
     return {
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},

@@ -1,5 +1,7 @@
 """Curves against de Casteljau's construction, which shares no formula with the Bernstein form."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from search import bezier
 def de_casteljau(points, t):
     points = [np.asarray(p, dtype=float) for p in points]
     while len(points) > 1:
-        points = [(1 - t) * a + t * b for a, b in zip(points, points[1:], strict=False)]
+        points = [(1 - t) * a + t * b for a, b in itertools.pairwise(points)]
     return points[0]
 
 

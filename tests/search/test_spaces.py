@@ -1,5 +1,6 @@
 """Feasible genomes: what a space allows, and that nothing else ever comes out of it."""
 
+import itertools
 from random import Random
 
 import pytest
@@ -20,12 +21,16 @@ def test_repair_clips_and_snaps():
     assert CurveSpace(minimum=1, maximum=8, step=0.5).repair((0.2, 3.3, 99.0, 4.74)) == (1.0, 3.5, 8.0, 4.5)
 
 
-@pytest.mark.parametrize(("monotone", "expected"), [("increasing", (1.0, 2.0, 3.0, 5.0)), ("decreasing", (5.0, 3.0, 2.0, 1.0))])
+@pytest.mark.parametrize(
+    ("monotone", "expected"), [("increasing", (1.0, 2.0, 3.0, 5.0)), ("decreasing", (5.0, 3.0, 2.0, 1.0))]
+)
 def test_repair_makes_factors_monotone(monotone, expected):
     assert CurveSpace(monotone=monotone).repair((3.0, 5.0, 1.0, 2.0)) == expected
 
 
-@pytest.mark.parametrize("bad", [(1.0, complex(2, 1), 1.0, 1.0), (float("nan"), 1.0, 1.0, 1.0), (float("inf"), 1, 1, 1)])
+@pytest.mark.parametrize(
+    "bad", [(1.0, complex(2, 1), 1.0, 1.0), (float("nan"), 1.0, 1.0, 1.0), (float("inf"), 1, 1, 1)]
+)
 def test_a_gene_that_is_not_finite_is_an_error_and_not_a_candidate(bad):
     with pytest.raises(ValueError, match="not a finite real number"):
         CurveSpace().repair(bad)
@@ -46,7 +51,7 @@ def test_random_genomes_give_factors_within_the_range(seed, monotone):
     for _ in range(50):
         factors = space.factors(space.random(rng), 24)
         assert all(0.5 <= f <= 4 for f in factors)
-        rises = [b - a for a, b in zip(factors, factors[1:], strict=False)]
+        rises = [b - a for a, b in itertools.pairwise(factors)]
         if monotone == "increasing":
             assert min(rises) >= -1e-6
         if monotone == "decreasing":
