@@ -14,7 +14,6 @@ from mlflow import MlflowClient
 
 from dashboards import MlflowTracker, TrackingError, download_profile
 
-
 STARTUP = 200  # seconds; ten on an idle machine
 
 
