@@ -47,8 +47,11 @@ class EncodedExample:
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:
-    """Ids as the tokenizer gives them by default, less what it appends: a sequence end would cut prompt from answer."""
-    ids = list(tokenizer(text).input_ids)
+    """Ids as the tokenizer gives them by default, less what it appends: a sequence end would cut prompt from answer.
+
+    Not verbose: that a text is longer than the model was trained for is the point here, not worth a warning.
+    """
+    ids = list(tokenizer(text, verbose=False).input_ids)
     end = tokenizer.eos_token_id
     while len(ids) > 1 and ids[-1] == end and not text.endswith(tokenizer.eos_token):
         ids.pop()
@@ -74,7 +77,7 @@ def split(tokenizer: Any, context: str, prompt: str, answer: str) -> tuple[list[
     if joint[: len(head)] == head:
         tail = joint[len(head) :]
     else:
-        tail = list(tokenizer(answer, add_special_tokens=False).input_ids)
+        tail = list(tokenizer(answer, add_special_tokens=False, verbose=False).input_ids)
     if not tail:
         raise TaskError("answer", answer, "a text of at least one token more than its condition")
     return head, tail

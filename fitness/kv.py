@@ -67,9 +67,9 @@ class KVTask(BaseModel):
         protocol: `shared` or `official`, see the module.
         file: official data, JSON lines or the same compressed with gzip, instead of generated pairs. The rows are
             dealt out to the splits, 4, 3, 2, 1 of ten to search, heldout, guard, validation.
-        answer: what has to follow the prompt: ` "value"` (quoted), ` value` (bare), or `value"` behind a prompt that ends
-            with the opening quote (opened). Under the official prompt tiny-kv writes quotes, SmolLM2-135M mostly none;
-            `opened` leaves a model no choice of style, so that only the retrieval is scored.
+        answer: what has to follow the prompt: ` "value"` (quoted), ` value` (bare), or `value"` behind a prompt that
+            ends with the opening quote (opened). Under the official prompt SmolLM2-135M mostly writes no quotes, so
+            `quoted` counts none of its answers; `opened` leaves a model no choice of style.
         metric: `exact` is the share of questions answered right, `likelihood` the mean log-likelihood per answer token.
     """
 
@@ -184,14 +184,15 @@ class KVTask(BaseModel):
         def size(row: Row, pairs: int) -> int:
             return longest(tokenizer, self._probe(tokenizer, row, pairs))
 
-        best = limit
-        for row in rows:
-            smallest = size(row, FEWEST_PAIRS)
-            if smallest > self.length:
-                raise self._too_short(smallest)
-            low, high = FEWEST_PAIRS, FEWEST_PAIRS  # low fits; high grows until it does not
-            while high < best and size(row, high := min(2 * high, best)) <= self.length:
-                low = high
+        best = FEWEST_PAIRS
+        while best < limit and size(rows[0], best) <= self.length:
+            best = min(2 * best, limit)
+        for row in rows:  # most rows hold as many pairs as the rows before, or one or two fewer
+            low, high, step = best, best + 1, 1
+            while size(row, low) > self.length:
+                if low == FEWEST_PAIRS:
+                    raise self._too_short(size(row, low))
+                low, high, step = max(low - step, FEWEST_PAIRS), low, 2 * step
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if size(row, middle) <= self.length else (low, middle)

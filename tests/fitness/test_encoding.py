@@ -62,8 +62,8 @@ def test_a_sequence_end_that_the_tokenizer_appends_does_not_cut_prompt_from_answ
     class Ending:
         eos_token, eos_token_id = "</s>", tokenizer.eos_token_id
 
-        def __call__(self, text, add_special_tokens=True):
-            encoded = tokenizer(text, add_special_tokens=add_special_tokens)
+        def __call__(self, text, add_special_tokens=True, **kwargs):
+            encoded = tokenizer(text, add_special_tokens=add_special_tokens, **kwargs)
             encoded["input_ids"] = (
                 [*encoded["input_ids"], self.eos_token_id] if add_special_tokens else encoded["input_ids"]
             )
