@@ -196,6 +196,7 @@ def svg(figure: "Figure", label: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # the same in every figure, and nothing refers to them
     for colour, of_page in PAGE_COLOURS.items():
         text = text.replace(colour.lower(), of_page)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)

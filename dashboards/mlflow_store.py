@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ RESTRAINT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
+_log = logging.getLogger(__name__)
 _NOISY = ("alembic", "mlflow.store.db.utils")  # dozens of lines when the default database is created
 
 
@@ -106,8 +107,12 @@ def _create(database: Path) -> None:
         MlflowClient(tracking_uri=f"{SQLITE}{beside}").search_experiments(max_results=1)
         with beside.open("rb") as file:
             os.fsync(file.fileno())
-        with suppress(FileExistsError):  # another process was first: its database it is
+        try:
             os.link(beside, database)
+        except FileExistsError:  # another process was first, and its database has the same tables
+            _log.debug("%s was made by another process meanwhile", database)
+        except OSError:  # a file system without hard links
+            beside.replace(database)
     finally:
         event.remove(Engine, "connect", unflushed)
         beside.unlink(missing_ok=True)

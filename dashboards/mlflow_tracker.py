@@ -127,7 +127,8 @@ class MlflowTracker:
             self._opened.add(key)
             self._put(OpenRun(key, name, (("ropewalk.model", model_name(self.record.started)),)))
         params = {k: text_of(v) for k, v in frequency.items() if v is not None}
-        self._put(Params(key, tuple((k, v) for k, v in params.items() if len(v) < LONGEST_PARAM)))
+        if short := tuple((k, v) for k, v in params.items() if len(v) < LONGEST_PARAM):
+            self._put(Params(key, short))
 
     def _metrics(self, run: str, values: dict[str, float | None], step: int = 0) -> None:
         """Values that are not finite numbers are left out: MLflow would draw them as points."""
