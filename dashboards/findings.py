@@ -99,6 +99,7 @@ def title(report: dict[str, Any]) -> str:
 def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of the held-out table, best held-out score first."""
     guard = report["guard"]
+    exact_too = report["metric"] == "likelihood"  # a smooth score to search by; what counts is the right answer
     headers = (
         "profile",
         "factor",
@@ -106,6 +107,7 @@ def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
         "search",
         f"held out ({report['metric']})",
         "winner − this",
+        *(("exact answers", "winner − this, exact") if exact_too else ()),
         f"guard at {guard['length']}",
     )
     scored = sorted((r for r in report["rows"] if "failed" not in r), key=lambda r: -r["heldout"]["score"])
@@ -117,16 +119,28 @@ def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
             number(r["search_score"]),
             interval(r["heldout"]),
             "" if r["name"] == "winner" else signed_interval(r["winner_minus"]),
+            *(_exact_cells(r) if exact_too else ()),
             number(r["guard"]["score"]) + (" harmful" if r["guard"]["harmful"] else ""),
         )
         for r in scored
     ]
     rows += [
-        (r["label"], factor_text(r["frequency"]), str(r["evaluations"]), number(r["search_score"]), "failed", "", "")
+        (
+            r["label"],
+            factor_text(r["frequency"]),
+            str(r["evaluations"]),
+            number(r["search_score"]),
+            "failed",
+            *[""] * (len(headers) - 5),
+        )
         for r in report["rows"]
         if "failed" in r
     ]
     return headers, rows
+
+
+def _exact_cells(r: dict[str, Any]) -> tuple[str, str]:
+    return interval(r["accuracy"]), "" if r["name"] == "winner" else signed_interval(r["winner_minus_accuracy"])
 
 
 def gain(report: dict[str, Any]) -> dict[str, Any] | None:
@@ -146,6 +160,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
         over = r.get("winner_minus")
         if r["name"] not in ("winner", UNIFORM) and over is not None and over["high"] < 0:
             said.append(f"{r['label']} scores higher than the winner: {interval(r['heldout'])}.")
+    said += _exact_answers(report, winner)
     said += [f"{r['label']} failed on the held-out examples: {r['failed']}." for r in report["rows"] if "failed" in r]
     return [*said, guard_sentence(report, winner)]
 
@@ -168,6 +183,19 @@ def _against_uniform(report: dict[str, Any]) -> list[str]:
         f"{best}; difference of the winner from it: {signed_interval(won)}.",
         "The interval of that difference contains 0: these examples do not show that the layer-wise scale is better "
         "than one factor for all layers.",
+    ]
+
+
+def _exact_answers(report: dict[str, Any], winner: dict[str, Any]) -> list[str]:
+    """For a campaign that searched by likelihood: what became of the answers."""
+    uniform = row(report, UNIFORM)
+    if report["metric"] != "likelihood" or uniform is None or "failed" in uniform:
+        return []
+    difference = uniform["winner_minus_accuracy"]
+    shown = "" if difference["low"] > 0 or difference["high"] < 0 else "; the interval contains 0"
+    return [
+        f"Exact answers: winner {interval(winner['accuracy'])}, best uniform linear factor "
+        f"{interval(uniform['accuracy'])}, difference {signed_interval(difference)}{shown}."
     ]
 
 

@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="tokens per step")
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--init", type=Path, help="go on from this checkpoint, at full length, instead of from nothing")
+    parser.add_argument("--stretch", type=float, default=1.0, help="highest random divisor of a batch's angles")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
 
@@ -165,6 +166,7 @@ def main() -> None:
     model.train()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.98), weight_decay=0.05)
+    rotary = model.model.rotary_emb
     begin = time.monotonic()
     phase, size, recent = "copy", 24, 0.0  # size: the content tokens of a copying sequence, or the pairs of a context
     most = max(n for n in range(100) if batches.longest(n) >= 1)
@@ -199,6 +201,7 @@ def main() -> None:
             length = TRAINED_LENGTH - 17 * (batches.longest(pairs) - questions)
             wild = 0.5 if kind == "wild" else 0.0
             tokens, labels, asked = batches.key_value(args.tokens // length, pairs, questions, wild)
+        rotary.inv_freq.copy_(rotary.original_inv_freq / batches.rng.uniform(1.0, args.stretch))
         out = model(tokens, use_cache=False).logits[:, :-1]
         gold = labels[:, 1:]
         keep = gold != IGNORE
@@ -215,6 +218,7 @@ def main() -> None:
         if step % 50 == 0:
             shares = " ".join(f"{name} {value:.3f}" for name, value in right.items())
             print(f"{step} {phase} {size}: {shares}, {60 * args.minutes * done:.0f} s", flush=True)
+    rotary.inv_freq.copy_(rotary.original_inv_freq)
     model.eval().save_pretrained(args.output)
     tokenizer.save_pretrained(args.output)
 
