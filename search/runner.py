@@ -261,11 +261,11 @@ class Runner:
         seed = derive(self.campaign.seed, "bootstrap")
         fitness, described = self.campaign.fitness, self.prepared.describe_sets()
         report = {
+            **described["heldout"],
             "task": fitness.model_dump(mode="json"),
             "model": self.shape.id,
             "metric": fitness.metric,
             "confidence": heldout.CONFIDENCE,
-            **described["heldout"],
             "guard": {**described["guard"], "tolerance": self.campaign.guard.tolerance},
             "rows": heldout.table(
                 rows,

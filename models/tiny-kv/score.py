@@ -55,7 +55,7 @@ def main() -> None:
     print("| length | method | factor | held-out accuracy | 95 % interval | n |\n| --- | --- | --- | --- | --- | --- |")
     for stretch in (1, 2, 4, 8):
         length = stretch * shape.trained_length
-        task = KVTask(length=length, contexts=4, questions=24, keys="hex4", values="hex4")
+        task = KVTask(length=length, contexts=4, questions=24, keys="hex4", values="hex4", answer="opened")
         search = task.build(tokenizer, 1, "search")
         heldout = task.at_length(length, 24).build(tokenizer, 2, "heldout")
         for method in ("native", "linear", "ntk", "dynamic_ntk", "yarn", "longrope"):

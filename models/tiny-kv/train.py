@@ -31,6 +31,7 @@ from fitness.kv import INSTRUCTION, KEY_LINE  # noqa: E402
 
 TRAINED_LENGTH = 256
 IGNORE = -100
+PEAK_RATE = 2e-3
 NOISY = 36  # content tokens of a copying sequence from which on separators are scattered over it
 PROMOTE = 0.9  # running share of right tokens at which the curriculum moves on
 
@@ -103,8 +104,6 @@ class Batches:
             for i in self.rng.integers(0, pairs, questions):
                 row += [*self.part(self.before, wild), *keys[i], *self.part(self.after, wild)]
                 target += [IGNORE] * (len(row) - len(target))
-                if not wild:
-                    target[-1] = row[-1]  # the opening quote of the answer
                 first.append(len(row))
                 row += values[i]
                 target += values[i]
@@ -148,9 +147,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=22.0, help="the learning rate falls to zero at the end of it")
     parser.add_argument("--tokens", type=int, default=4096, help="tokens per step")
-    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
-    parser.add_argument("--init", type=Path, help="go on from this checkpoint, at full length, instead of from nothing")
-    parser.add_argument("--stretch", type=float, default=1.0, help="highest random divisor of a batch's angles")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
 
@@ -162,22 +158,18 @@ def main() -> None:
     text = tokenizer.decode(check[0], skip_special_tokens=True)
     assert tokenizer(text).input_ids == check[0, :-1].tolist(), "batches differ from what the tokenizer gives"
 
-    model = LlamaForCausalLM.from_pretrained(args.init) if args.init else LlamaForCausalLM(config(tokenizer))
-    model.train()
+    model = LlamaForCausalLM(config(tokenizer)).train()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.98), weight_decay=0.05)
-    rotary = model.model.rotary_emb
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.98), weight_decay=0.05)
     begin = time.monotonic()
     phase, size, recent = "copy", 24, 0.0  # size: the content tokens of a copying sequence, or the pairs of a context
     most = max(n for n in range(100) if batches.longest(n) >= 1)
-    if args.init:
-        phase, size = "key-value", most
     right = {"copy": 0.0, "wild": 0.0, "exact": 0.0}
     for step in itertools.count():
         done = (time.monotonic() - begin) / (60 * args.minutes)
         if done >= 1:
             break
-        optimizer.param_groups[0]["lr"] = args.rate * min(1.0, (step + 1) / 100, (1 - done) / 0.35)
+        optimizer.param_groups[0]["lr"] = PEAK_RATE * min(1.0, (step + 1) / 100, (1 - done) / 0.35)
         if phase == "copy" and recent > (PROMOTE if size < NOISY else 0.7):
             size, recent = size + 12, 0.0
             if size > NOISY + 12:
@@ -201,7 +193,6 @@ def main() -> None:
             length = TRAINED_LENGTH - 17 * (batches.longest(pairs) - questions)
             wild = 0.5 if kind == "wild" else 0.0
             tokens, labels, asked = batches.key_value(args.tokens // length, pairs, questions, wild)
-        rotary.inv_freq.copy_(rotary.original_inv_freq / batches.rng.uniform(1.0, args.stretch))
         out = model(tokens, use_cache=False).logits[:, :-1]
         gold = labels[:, 1:]
         keep = gold != IGNORE
@@ -218,7 +209,6 @@ def main() -> None:
         if step % 50 == 0:
             shares = " ".join(f"{name} {value:.3f}" for name, value in right.items())
             print(f"{step} {phase} {size}: {shares}, {60 * args.minutes * done:.0f} s", flush=True)
-    rotary.inv_freq.copy_(rotary.original_inv_freq)
     model.eval().save_pretrained(args.output)
     tokenizer.save_pretrained(args.output)
 

@@ -117,6 +117,8 @@ def test_events_tell_the_story_in_order(finished):
     assert seen[-1].result == result
     (report,) = events(seen, HeldoutFinished)
     assert report.report["rows"][0] == result["winner"]
+    assert report.report["task"] == prepared().campaign.fitness.model_dump(mode="json")
+    assert (report.report["n"], report.report["contexts"]) == (48, 6)
     genetic = [e for e in events(seen, GenerationFinished) if e.stage == "genetic"]
     assert [e.generation for e in genetic] == [0, 1, 2, 3]
     assert all(len(e.individuals) == 8 for e in genetic)
