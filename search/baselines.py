@@ -1,7 +1,7 @@
 """What a layer curve is compared with, in the same run, on the same examples, with the same budget of evaluations.
 
-A uniform factor is swept over the stage's own grid of factors: all of it when the budget allows, else evenly spread
-over it. So it is the best uniform factor that the curve could have found, not one that a formula proposes.
+A uniform factor is swept over the stages' own grids of factors: all of them when the budget allows, else evenly spread
+over them. So it is the best uniform factor that a curve could have found, not one that a formula proposes.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from search.scoreboard import Scoreboard
 from search.spaces import CurveSpace
 
 
-def sweep_factors(space: CurveSpace, budget: int) -> tuple[float, ...]:
-    """At most `budget` factors of the space's grid, its ends included."""
-    grid = space.model_copy(update={"monotone": "none"}).grid()
+def sweep_factors(spaces: Sequence[CurveSpace], budget: int) -> tuple[float, ...]:
+    """At most `budget` factors of the grids of all spaces, the least and the greatest included."""
+    grid = sorted({f for space in spaces for f in space.model_copy(update={"monotone": "none"}).grid()})
     if len(grid) <= budget:
-        return grid
+        return tuple(grid)
     return tuple(grid[i] for i in np.unique(np.linspace(0, len(grid) - 1, budget).round().astype(int)))
 
 

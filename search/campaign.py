@@ -5,7 +5,6 @@ field, its value and what is allowed. `--set stages.0.population=8` changes a fi
 is resolved: every default is written down, so the saved copy repeats the campaign.
 """
 
-import difflib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -16,14 +15,19 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fitness.tasks import Fitness
+from search.complaints import explain
 from search.errors import CampaignError
 from search.genetic import GeneticSettings
+from search.overrides import override
 from search.spaces import CurveSpace
 from workers.spec import ModelSpec, PoolSpec
 
 SCHEMA = "ropewalk/campaign/v1"
 CurveMethod = Literal["linear", "ntk", "dynamic_ntk", "yarn"]
 Baseline = Literal["identity", "linear", "ntk", "dynamic_ntk", "yarn", "ramp"]
+RESERVED = ("identity", "heldout", "guard")  # what events and reports call other things than stages
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+LONGEST_NAME = 100
 
 
 class _Section(BaseModel):
@@ -75,7 +79,7 @@ class Campaign(_Section):
     """A whole run. See `campaigns/quickstart.yaml` for one with comments."""
 
     schema_: Literal["ropewalk/campaign/v1"] = Field(SCHEMA, alias="schema")
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
     seed: int = Field(0, ge=0, lt=2**63)
     model: ModelSpec
     target_length: int = Field(ge=2)
@@ -92,15 +96,20 @@ class Campaign(_Section):
     def _consistent(self) -> "Campaign":
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
-            raise ValueError(f"stages need different names, got {names}")
-        if self.fitness.length is not None and self.fitness.length > self.target_length:
-            raise ValueError(f"fitness.length {self.fitness.length} must be at most target_length {self.target_length}")
+            raise CampaignError("stages", names, "stages of different names")
+        if taken := next((name for name in names if name in RESERVED), None):
+            raise CampaignError("stages", taken, f"any name but {', '.join(RESERVED)}")
+        if len(set(self.baselines)) < len(self.baselines):
+            raise CampaignError("baselines", list(self.baselines), "each name once")
+        length = self.fitness.length
+        if length is not None and length > self.target_length:
+            raise CampaignError("fitness.length", length, f"at most target_length {self.target_length}")
         return self
 
     @property
     def budget(self) -> int:
-        """Evaluations of the largest stage, which every baseline may use as well."""
-        return max(stage.evaluations for stage in self.stages)
+        """Evaluations of all stages together, among which the winner is chosen; every baseline may use as many."""
+        return sum(stage.evaluations for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
@@ -130,12 +139,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Campaign:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CampaignError("campaign", str(path), f"a readable YAML file ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no UTF-8, a date that does not exist
         raise CampaignError("campaign", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(data, dict):
         raise CampaignError("campaign", type(data).__name__, "a mapping of fields to values")
-    for override in overrides:
-        _override(data, override)
+    for text in overrides:
+        override(data, text)
     return parse(data)
 
 
@@ -147,79 +156,4 @@ def parse(data: dict[str, Any]) -> Campaign:
     try:
         return Campaign.model_validate(data)
     except ValidationError as error:
-        raise _readable(error) from error
-
-
-def _override(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise CampaignError("--set", override, "key=value with a dotted key, as in stages.0.population=8")
-    *parents, last = key.split(".")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise CampaignError(f"--set {key}", text, "a YAML value") from error
-    place: Any = data
-    for step in parents:
-        if isinstance(place, list):
-            if not step.isdigit() or int(step) >= len(place):
-                raise CampaignError(f"--set {key}", step, f"an index from 0 to {len(place) - 1}")
-            place = place[int(step)]
-        elif isinstance(place, dict):
-            place = place.setdefault(step, {})
-        else:
-            raise CampaignError(f"--set {key}", step, "a field inside a section")
-    if isinstance(place, list):
-        if not last.isdigit() or int(last) >= len(place):
-            raise CampaignError(f"--set {key}", last, f"an index from 0 to {len(place) - 1}")
-        place[int(last)] = value
-    elif isinstance(place, dict):
-        place[last] = value
-    else:
-        raise CampaignError(f"--set {key}", last, "a field inside a section")
-
-
-def _readable(error: ValidationError) -> CampaignError:
-    """The first thing that is wrong, as field, value and what is allowed."""
-    first = error.errors()[0]
-    place = [str(p) for p in first["loc"] if not _is_union_tag(p)]
-    field = ".".join(place) or "campaign"
-    if first["type"] == "extra_forbidden":
-        known = _fields_at(place[:-1])
-        near = difflib.get_close_matches(place[-1], known, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return CampaignError(field, first["input"], f"{hint}known fields are {', '.join(known)}")
-    if first["type"] == "missing":
-        return CampaignError(field, None, "a value: the field is required")
-    return CampaignError(field, first["input"], first["msg"].removeprefix("Value error, "))
-
-
-def _is_union_tag(part: Any) -> bool:
-    return isinstance(part, str) and part in _UNION_TAGS
-
-
-def _models_of(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_of(inner)]
-
-
-def _fields_at(place: list[str]) -> list[str]:
-    """The known fields of the section at a dotted place, for the hint behind an unknown key."""
-    models: list[type[BaseModel]] = [Campaign]
-    for step in place:
-        if step.isdigit():
-            continue
-        models = [
-            m
-            for model in models
-            for n, f in model.model_fields.items()
-            if (f.alias or n) == step
-            for m in _models_of(f.annotation)
-        ]
-    return [f.alias or name for model in models for name, f in model.model_fields.items()]
-
-
-_UNION_TAGS = {f"{m.model_fields['task'].default}" for m in _models_of(Fitness)} | {
-    tag for m in _models_of(Fitness) for tag in get_args(m.model_fields["task"].annotation)
-}
+        raise explain(error, Campaign) from error

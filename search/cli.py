@@ -55,18 +55,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from ropewalk import PatchError
     from search.campaign import load
+    from search.errors import SearchError
     from search.launch import launch
     from search.scoreboard import Interrupted
-    from workers import CapacityError
+    from workers import CapacityError, WorkerError
 
     campaign = load(args.campaign, args.set)
     try:
         with _stop_on_signals() as stop:
-            launch(campaign, args.id or campaign.name, resume=args.resume, stop=stop)
+            launch(campaign, campaign.name if args.id is None else args.id, resume=args.resume, stop=stop)
     except CapacityError as error:
         print(f"ropewalk: error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except (SearchError, WorkerError, PatchError) as error:
+        print(f"ropewalk: error: {error}", file=sys.stderr)
+        return FAILED
     except Interrupted:
         return STOPPED
     return DONE

@@ -93,5 +93,7 @@ def _difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any
     """Paired mean of a − b with its interval; None where one of the two failed."""
     if a.score is None or b.score is None:
         return None
+    if a is b:  # one profile under two names: no difference that more contexts could show
+        return {"score": 0.0, "low": 0.0, "high": 0.0}
     interval = paired_bootstrap(values(a.scores, metric), values(b.scores, metric), _contexts(a.scores), seed=seed)
     return {"score": interval.mean, "low": interval.low, "high": interval.high}

@@ -1,6 +1,7 @@
 """Wires a campaign to its workers, its folder and everybody who watches: the only place that knows all of them."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +9,14 @@ from typing import Any
 from dashboards.console import ConsoleProgress
 from dashboards.mlflow_tracker import MlflowTracker
 from dashboards.report import HtmlReport
-from search.campaign import Campaign
+from search import checkpoint
+from search.campaign import LONGEST_NAME, NAME, Campaign
 from search.checkpoint import NAME as CHECKPOINT
 from search.errors import CampaignError
 from search.journal import Journal
 from search.preparation import prepare
-from search.runner import RESULT, Runner
+from search.results import NAME as RESULT
+from search.runner import Runner
 from search.storage import Storage
 from workers.evaluator import Evaluator, LocalEvaluator
 from workers.ray_evaluator import RayEvaluator
@@ -24,9 +27,13 @@ def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable
 
     Raises:
         FieldError: bad input of any kind, before a worker starts.
+        SearchError: the campaign cannot go on.
         CapacityError: the cluster cannot host the workers.
         Interrupted: asked to stop, resumable.
     """
+    if not re.fullmatch(NAME, campaign_id) or len(campaign_id) > LONGEST_NAME:
+        allowed = f"at most {LONGEST_NAME} letters, digits, dots, dashes and underscores, a letter or digit first"
+        raise CampaignError("--id", campaign_id, allowed)
     prepared = prepare(campaign)
     storage = Storage(campaign.storage, campaign_id)
     if storage.exists(CHECKPOINT) and not resume:
@@ -34,6 +41,7 @@ def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable
     finished = _finished(campaign, storage)
     if finished is not None:
         return finished
+    checkpoint.load(storage, prepared.identity())  # one of another campaign is refused before a worker starts
     tracker = MlflowTracker(campaign.tracking.uri, campaign.tracking.experiment)
     listeners = [Journal(storage), tracker, HtmlReport(storage.url), ConsoleProgress()]
     with _evaluator(campaign) as evaluator:

@@ -9,12 +9,13 @@ interrupted and resumed campaign leaves the same bytes in `profile.json` as an u
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ropewalk import Profile
-from search import checkpoint, heldout
+from search import checkpoint
 from search.baselines import ramp_stage, sweep, sweep_factors
-from search.errors import CampaignError
+from search.errors import SearchError
 from search.events import (
     BaselineFinished,
     CampaignFailed,
@@ -32,14 +33,15 @@ from search.events import (
 from search.heldout import Row
 from search.preparation import SETS, Prepared
 from search.provenance import versions
+from search.results import NAME as RESULT
+from search.results import Results
 from search.scoreboard import Interrupted, Scoreboard
 from search.seeds import derive
 from search.stage import StageRun
 from search.storage import Storage
 from workers.evaluator import Evaluator
 
-RESULT = "result.json"
-RESULT_SCHEMA = "ropewalk/result/v1"
+RAMP = "baseline/ramp"
 
 
 class Runner:
@@ -63,7 +65,7 @@ class Runner:
     ):
         self.prepared, self.campaign, self.shape = prepared, prepared.campaign, prepared.shape
         self.campaign_id, self.storage, self.listeners, self.stop = campaign_id, storage, listeners, stop
-        self.versions = versions()
+        self.results = Results(prepared, campaign_id, versions())
         self.boards: dict[str, Scoreboard] = {}
         self.runs = self._stage_runs()
         self.history: list[GenerationFinished] = []
@@ -76,7 +78,8 @@ class Runner:
 
         Raises:
             Interrupted: asked to stop; `--resume` goes on.
-            CampaignError: the checkpoint belongs to something else, or no candidate can be scored.
+            CampaignError: the checkpoint belongs to something else.
+            SearchError: no candidate can be scored.
         """
         self._open(evaluator, resume)
         try:
@@ -95,7 +98,9 @@ class Runner:
         """Every genetic run by label: the stages, and a straight line per stage where that baseline is asked for."""
         stages = {stage.name: stage for stage in self.campaign.stages}
         if "ramp" in self.campaign.baselines:
-            stages["baseline/ramp"] = ramp_stage(self.campaign.stages[0])
+            alone = len(stages) == 1
+            ramps = {RAMP if alone else f"{RAMP}-{name}": ramp_stage(stage) for name, stage in stages.items()}
+            stages |= ramps
         return {
             label: StageRun(
                 stage, label, self.shape, self.campaign.target_length, derive(self.campaign.seed, "stage", label)
@@ -138,7 +143,7 @@ class Runner:
                 planned_evaluations=self._planned(),
                 resumed=state is not None,
                 completed_evaluations=self.boards["search"].evaluations,
-                versions=self.versions,
+                versions=self.results.versions,
             )
         )
         for event in self.history:
@@ -146,8 +151,11 @@ class Runner:
 
     def _planned(self) -> int:
         sweeps = [name for name in self.campaign.baselines if name not in ("identity", "ramp")]
-        factors = sweep_factors(self.campaign.stages[0].space, self.campaign.budget)
+        factors = self._sweep_factors()
         return 1 + sum(run.stage.evaluations for run in self.runs.values()) + len(sweeps) * len(factors)
+
+    def _sweep_factors(self) -> tuple[float, ...]:
+        return sweep_factors([stage.space for stage in self.campaign.stages], self.campaign.budget)
 
     def _save(self) -> None:
         state = {
@@ -176,7 +184,7 @@ class Runner:
         identity = Profile.identity(self.shape, self.campaign.target_length)
         (outcome,) = self.boards["search"].score([identity], "identity")
         if outcome.score is None:
-            raise CampaignError("model", f"unchanged, it fails: {outcome.reason}", "a model that can be scored")
+            raise SearchError(f"the model cannot be scored: unchanged, it fails: {outcome.reason}")
         self._consider(identity, outcome.score, "the unchanged model: nothing better was found")
         for stage in self.campaign.stages:
             run = self.runs[stage.name]
@@ -199,50 +207,48 @@ class Runner:
         if self.best is not None and score <= self.best[1]:
             return
         self.best, self.best_label = (profile, score), label
-        named = self._named(profile, self._provenance(score))
+        named = self.results.profile(profile, score)
         self._write_profile(named)
         self._emit(Improved(profile.name, named.to_dict(), score))
-
-    def _named(self, profile: Profile, provenance: dict[str, Any]) -> Profile:
-        frequency, distance = profile.frequency, profile.distance
-        named = Profile(self.campaign_id, self.shape, profile.target_length, frequency, distance)
-        return named.with_provenance(provenance)
-
-    def _provenance(self, score: float) -> dict[str, Any]:
-        examples = self.prepared.describe_sets()["search"]
-        return {
-            "campaign": self.campaign_id,
-            "campaign_hash": self.campaign.hash,
-            "ropewalk_version": self.versions["ropewalk"],
-            "code_revision": self.versions["code_revision"],
-            "seed": self.campaign.seed,
-            "search": {"score": score, "metric": self.campaign.fitness.metric, **examples},
-        }
 
     def _write_profile(self, profile: Profile) -> None:
         self.storage.write("profile.json", profile.to_json().encode())
 
     def _baselines(self) -> list[Row]:
-        board, rows = self.boards["search"], []
-        space = self.campaign.stages[0].space
-        factors = sweep_factors(space, self.campaign.budget)
+        rows = []
         for name in self.campaign.baselines:
-            if name == "identity":
-                continue
-            if name == "ramp":
-                run = self.runs["baseline/ramp"]
-                profile, score = run.run(board, self._emit, self._remember)
-                used = len(run.genetic.seen)
-                self._emit(BaselineFinished(name, profile.to_dict(), score, used, ()))
-                rows.append(Row(name, f"{run.stage.method}, straight line over the layers", profile, score, used))
-                continue
-            best = sweep(name, factors, self.shape, self.campaign.target_length, board, self._emit)
-            if best is not None:
-                (outcome,) = board.score([best], name)
-                label = f"{name}, best of {len(factors)} uniform factors"
-                rows.append(Row(name, label, best, outcome.score, len(factors)))
-            self._save()
+            if name != "identity" and (row := self._ramp() if name == "ramp" else self._sweep(name)):
+                rows.append(row)
         return rows
+
+    def _sweep(self, method: str) -> Row | None:
+        """The best uniform factor of a method; None when all of them failed."""
+        board, factors = self.boards["search"], self._sweep_factors()
+        best = sweep(method, factors, self.shape, self.campaign.target_length, board, self._emit)
+        self._save()
+        if best is None:
+            return None
+        (outcome,) = board.score([best], method)
+        label = f"{method}, best of {len(factors)} uniform factors"
+        return Row(method, label, best, outcome.score, len(factors))
+
+    def _ramp(self) -> Row | None:
+        """The best straight line of all stages; None when all of them failed."""
+        rows = []
+        for label, run in self.runs.items():
+            if not label.startswith(RAMP):
+                continue
+            try:
+                profile, score = run.run(self.boards["search"], self._emit, self._remember)
+            except SearchError:
+                continue
+            rows.append(Row("ramp", f"{run.stage.method}, straight line over the layers", profile, score, 0))
+        if not rows:
+            return None
+        used = sum(len(run.genetic.seen) for label, run in self.runs.items() if label.startswith(RAMP))
+        best = replace(max(rows, key=lambda row: row.search_score), evaluations=used)
+        self._emit(BaselineFinished("ramp", best.profile.to_dict(), best.search_score, used, ()))
+        return best
 
     def _heldout(self, baselines: list[Row]) -> dict[str, Any]:
         profile, score = self.best
@@ -258,54 +264,20 @@ class Runner:
         for name in ("heldout", "guard"):
             outcomes[name] = self.boards[name].score([row.profile for row in rows], name)
             self._save()
-        seed = derive(self.campaign.seed, "bootstrap")
-        fitness, described = self.campaign.fitness, self.prepared.describe_sets()
-        report = {
-            **described["heldout"],
-            "task": fitness.model_dump(mode="json"),
-            "model": self.shape.id,
-            "metric": fitness.metric,
-            "confidence": heldout.CONFIDENCE,
-            "guard": {**described["guard"], "tolerance": self.campaign.guard.tolerance},
-            "rows": heldout.table(
-                rows,
-                outcomes["heldout"],
-                outcomes["guard"],
-                metric=fitness.metric,
-                tolerance=self.campaign.guard.tolerance,
-                seed=seed,
-            ),
-        }
+        report = self.results.report(rows, outcomes)
         self._emit(HeldoutFinished(report))
         return report
 
     def _finish(self, report: dict[str, Any]) -> dict[str, Any]:
-        winner, *others = report["rows"]
         profile, score = self.best
-        final = self._named(
-            profile,
-            {
-                **self._provenance(score),
-                "heldout": {"score": winner.get("heldout"), **self.prepared.describe_sets()["heldout"]},
-                "guard": winner.get("guard"),
-                "baselines": {row["name"]: row.get("heldout") for row in others},
-            },
-        )
+        final = self.results.final_profile(profile, score, report)
         self._write_profile(final)
-        result = {
-            "schema": RESULT_SCHEMA,
-            "campaign": self.campaign_id,
-            "campaign_hash": self.campaign.hash,
-            "winner": winner,
-            "baselines": {row["name"]: row for row in others},
-            "report": {key: value for key, value in report.items() if key != "rows"},
-            "cost": {
-                "evaluations": self.boards["search"].evaluations,
-                "tokens": sum(board.tokens for board in self.boards.values()),
-                "seconds": round(self._elapsed(), 3),
-            },
-            "versions": self.versions,
+        cost = {
+            "evaluations": self.boards["search"].evaluations,
+            "tokens": sum(board.tokens for board in self.boards.values()),
+            "seconds": round(self._elapsed(), 3),
         }
+        result = self.results.result(report, cost)
         self.storage.write(RESULT, json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False).encode())
         self._emit(CampaignFinished(result, final.to_dict()))
         return result

@@ -10,7 +10,7 @@ from ropewalk import Profile
 from ropewalk.profile import Frequency
 from ropewalk.shape import ModelShape
 from search.campaign import GeneticStage
-from search.errors import CampaignError
+from search.errors import SearchError
 from search.events import GenerationFinished, Individual, Listener
 from search.genetic import Genetic, Proposal
 from search.scoreboard import Outcome, Scoreboard
@@ -44,7 +44,7 @@ class StageRun:
         """Run to the end from wherever the algorithm stands; a generation is saved before it is told to anyone.
 
         Raises:
-            CampaignError: every candidate of the first generation failed.
+            SearchError: every candidate of the first generation failed.
             Interrupted: the campaign was asked to stop.
         """
         while not self.genetic.done:
@@ -52,7 +52,9 @@ class StageRun:
             outcomes = board.score([self.profile(p.genome) for p in proposals], self.label)
             if self.genetic.generation < 0 and all(o.score is None for o in outcomes):
                 reasons = sorted({o.reason for o in outcomes if o.reason})
-                raise CampaignError(f"stage {self.label}", "; ".join(reasons), "candidates of which one can be scored")
+                raise SearchError(
+                    f"stage {self.label}: every candidate of the first generation failed: {'; '.join(reasons)}"
+                )
             record = self.genetic.tell(proposals, [o.score for o in outcomes])
             event = self._event(record, proposals, outcomes, board)
             save(event)

@@ -11,8 +11,12 @@ from fitness.examples import Example, ExampleSet, Question
 from fitness.scoring import Score
 from ropewalk import ModelShape, Profile
 from search.campaign import parse
+from search.journal import Journal
 from search.preparation import Prepared
+from search.runner import Runner
+from search.scoreboard import Interrupted
 from search.seeds import derive
+from search.storage import Storage
 from workers.messages import Request, Result
 
 SHAPE = ModelShape(
@@ -109,3 +113,25 @@ class FakeEvaluator:
 
     def close(self) -> None:
         pass
+
+
+def run(folder, *, resume=False, evaluator=None, stop=lambda: False, listeners=(), **changes):
+    storage = Storage(str(folder), "it")
+    seen = []
+    evaluator = evaluator or FakeEvaluator()
+    runner = Runner(prepared(**changes), "it", storage, [Journal(storage), seen.append, *listeners], stop)
+    try:
+        result = runner.run(evaluator, resume=resume)
+    except Interrupted:
+        result = None
+    return result, seen, evaluator
+
+
+def events(seen, kind):
+    return [event for event in seen if isinstance(event, kind)]
+
+
+def after(count):
+    """A stop that is asked for after `count` results."""
+    asked = iter(range(1_000_000))
+    return lambda: next(asked) >= count

@@ -59,9 +59,21 @@ def test_fitness_takes_the_target_length_unless_told_otherwise():
             ["stages.0.space", "maximum 2.0 must be above minimum 4.0"],
         ),
         ({"stages": [{"space": {"minimum": 2, "maximum": 4}}]}, ["stages.0", "excludes factor 1", "seeds"]),
-        ({"fitness": {"task": "kv", "length": 4096}}, ["fitness.length 4096", "target_length 1024"]),
+        ({"fitness": {"task": "kv", "length": 4096}}, ["fitness.length", "4096", "target_length 1024"]),
         ({"baselines": ["ntkk"]}, ["baselines.0", "ntkk"]),
         ({"seed": -1}, ["seed", "-1"]),
+        ({"kv": 3}, ["kv: got 3", "known fields are schema"]),
+        ({"fitness": {"task": "kv", "kv": 3}}, ["fitness.kv: got 3", "known fields are task, length, pairs"]),
+        ({"fitness": {"task": "kv", "perplexity": 3}}, ["fitness.perplexity: got 3", "pairs"]),
+        ({"fitness": {"task": "perplexity", "pairs": 3}}, ["fitness.pairs: got 3", "known fields are task, length"]),
+        ({"fitness": {"contexts": 3}}, ["fitness.task: got nothing", "kv, perplexity"]),
+        ({"fitness": {"task": "chess"}}, ["fitness.task: got 'chess'", "kv, perplexity"]),
+        ({"fitness": {"task": "kv", "questions": "few"}}, ["fitness.questions: got 'few'", "integer", "'all'"]),
+        ({"fitness": {"task": "kv", "length": 9, "pairs": 3}}, ["fitness.length, pairs: got {", "exactly one"]),
+        ({"model": {"id": "x", "device_map": 3}}, ["model.device_map: got 3", "string or", "dictionary"]),
+        ({"target_lenght": 9}, ["target_lenght", "did you mean target_length"]),
+        ({"baselines": ["linear", "linear"]}, ["baselines: got ['linear', 'linear']", "each name once"]),
+        ({"stages": [{"name": "heldout"}]}, ["stages: got 'heldout'", "any name but"]),
     ],
 )
 def test_bad_input_names_field_value_and_what_is_allowed(change, words):
@@ -101,6 +113,9 @@ def test_set_changes_a_field_by_its_dotted_key(tmp_path, override, path, value):
         ("stages.4.population=9", ["stages.4.population", "index from 0 to 0"]),
         ("seed.x=1", ["seed.x", "a field inside a section"]),
         ("seed=[", ["seed", "YAML"]),
+        ("seed=2026-99-99", ["seed", "YAML"]),
+        ("stages.².population=9", ["stages.²", "index from 0 to 0"]),
+        ("workers..actors=3", ["workers..actors=3", "key=value"]),
         ("stages.0.populatoin=9", ["populatoin", "did you mean population"]),
     ],
 )
@@ -112,7 +127,30 @@ def test_a_wrong_override_is_refused(tmp_path, override, words):
         assert word in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "words"), [("a: [", ["valid YAML"]), ("- 1", ["a mapping"]), (None, ["readable"])])
+def test_set_creates_a_section_that_is_missing_or_empty(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(GOOD | {"workers": None, "stages": [None]}))
+    campaign = load(path, ["workers.actors=3", "tracking.experiment=e", "stages.0.space.maximum=3"])
+    assert (campaign.workers.actors, campaign.tracking.experiment, campaign.stages[0].space.maximum) == (3, "e", 3)
+
+
+def test_set_changes_one_of_two_sections_that_an_alias_shares(tmp_path):
+    path = tmp_path / "c.yaml"
+    stages = "[{name: a, space: &shared {maximum: 4}}, {name: b, space: *shared}]"
+    path.write_text(yaml.safe_dump({k: v for k, v in GOOD.items() if k != "stages"}) + f"stages: {stages}\n")
+    campaign = load(path, ["stages.0.space.maximum=3"])
+    assert [stage.space.maximum for stage in campaign.stages] == [3, 4]
+
+
+def test_the_budget_is_that_of_all_stages_together():
+    stages = [{"name": "a", "population": 6, "generations": 1}, {"name": "b", "population": 8, "generations": 2}]
+    assert parse({**GOOD, "stages": stages}).budget == (6 + 3) + (8 + 2 * 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a: 2026-99-99", ["valid YAML"]), ("a: [", ["valid YAML"]), ("- 1", ["a mapping"]), (None, ["readable"])],
+)
 def test_a_file_that_is_missing_or_no_mapping_is_refused(tmp_path, text, words):
     path = tmp_path / "c.yaml"
     if text is not None:

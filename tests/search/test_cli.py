@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk import PatchError
+from search.checkpoint import save
 from search.cli import main
+from search.errors import SearchError
+from search.storage import Storage
+from workers import WorkerError
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -131,6 +136,36 @@ def test_bad_input_is_one_line_with_exit_code_2_before_any_worker_starts(
     for word in words:
         assert word in line
     assert not (tmp_path / "runs" / "quickstart" / "campaign.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["", "../elsewhere", "a/b", "x" * 101])
+def test_an_id_that_is_no_folder_name_is_refused(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(ROOT)
+    assert main(arguments(tmp_path, "--id", name)) == 2
+    assert f"--id: got '{name}" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_checkpoint_of_another_campaign_is_refused_before_any_worker_starts(tmp_path, monkeypatch, capsys):
+    def started(*args, **kwargs):
+        raise AssertionError("a worker was started")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("search.launch.LocalEvaluator", started)
+    save(Storage(str(tmp_path / "runs"), "quickstart"), {"campaign": "another"}, {})
+    assert main(arguments(tmp_path, "--resume")) == 2
+    assert "campaign of the resumed campaign" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [SearchError("no candidate"), WorkerError("no worker"), PatchError("no effect")])
+def test_a_run_that_cannot_go_on_ends_with_one_line_and_code_1(tmp_path, monkeypatch, capsys, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("search.launch.launch", fail)
+    assert main(arguments(tmp_path)) == 1
+    assert capsys.readouterr().err == f"ropewalk: error: {error}\n"
 
 
 def test_a_context_longer_than_the_data_can_fill_is_refused(tmp_path, monkeypatch, capsys):
