@@ -3,7 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fitness.errors import TaskError
 from fitness.examples import ExampleSet
+from fitness.tasks import Task
 from ropewalk.shape import ModelShape
 from search.campaign import Campaign
 from search.errors import CampaignError
@@ -49,28 +51,39 @@ def prepare(campaign: Campaign) -> Prepared:
 
     Raises:
         ModelError: the model cannot be found or is not a causal language model with RoPE.
-        TaskError: the task cannot be built at these lengths.
-        CampaignError: the guard's length is not below the target length, or the sets share a context.
+        CampaignError: the task cannot be built at these lengths, the guard's length is not below the target length, or
+            the sets share a context.
     """
     shape = read_shape(campaign.model)
     tokenizer = load_tokenizer(campaign.model)
-    length = campaign.guard.length or min(shape.trained_length, campaign.target_length // 4)
+    length = campaign.guard.length or min(shape.trained_length, max(2, campaign.target_length // 4))
     if length >= campaign.target_length:
         raise CampaignError("guard.length", length, f"below target_length {campaign.target_length}")
-    guard_contexts = campaign.guard.contexts
     tasks = {
         "search": campaign.fitness,
         "heldout": campaign.fitness.at_length(campaign.fitness.length, campaign.heldout.contexts),
-        "guard": campaign.fitness.at_length(length, guard_contexts),
+        "guard": campaign.fitness.at_length(length, campaign.guard.contexts),
     }
-    sets = {name: task.build(tokenizer, derive(campaign.seed, name), name) for name, task in tasks.items()}
+    sets = {name: _build(task, tokenizer, derive(campaign.seed, name), name) for name, task in tasks.items()}
     _check_disjoint(sets)
     return Prepared(campaign, shape, sets, length)
 
 
+def _build(task: Task, tokenizer: Any, seed: int, name: str) -> ExampleSet:
+    """The examples of one set; an error names the field of the campaign that the value comes from."""
+    try:
+        return task.build(tokenizer, seed, name)
+    except TaskError as error:
+        own = {"search": (), "heldout": ("contexts",), "guard": ("contexts", "length")}[name]
+        section = name if error.field in own else "fitness"
+        raise CampaignError(f"{section}.{error.field}", error.value, error.allowed) from error
+
+
 def _check_disjoint(sets: dict[str, ExampleSet]) -> None:
+    """What a set shows the model must not stand in another: its contexts, or the texts themselves where there is no
+    context."""
     owner: dict[str, str] = {}
     for name, examples in sets.items():
-        for context in {example.context for example in examples.examples}:
-            if owner.setdefault(context, name) != name:
-                raise CampaignError("fitness", f"{owner[context]} and {name} share a context", "disjoint example sets")
+        for shown in {e.context or q.answer for e in examples.examples for q in e.questions}:
+            if owner.setdefault(shown, name) != name:
+                raise CampaignError("fitness", f"{owner[shown]} and {name} share a context", "disjoint example sets")

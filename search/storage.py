@@ -20,12 +20,13 @@ class Storage:
         try:
             self.fs, base = fsspec.core.url_to_fs(root)
             self.folder = posixpath.join(base, campaign_id)
+            self.local = "file" in ([self.fs.protocol] if isinstance(self.fs.protocol, str) else self.fs.protocol)
             self.fs.makedirs(self.folder, exist_ok=True)
             self.write(".writable", b"")
             self.fs.rm_file(self._path(".writable"))
-        except (OSError, ValueError, ImportError) as error:
-            raise CampaignError("storage", root, f"a folder or fsspec URL that can be written ({error})") from error
-        self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
+        except (OSError, ValueError, ImportError, NotImplementedError) as error:
+            reason = str(error) or type(error).__name__
+            raise CampaignError("storage", root, f"a folder or fsspec URL that can be written ({reason})") from error
 
     @property
     def url(self) -> str:
@@ -41,18 +42,23 @@ class Storage:
         return self.fs.cat_file(self._path(name))
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file atomically: written beside it, flushed to the disk, then renamed over it."""
-        beside = self._path(f".{name}.new")
-        with self.fs.open(beside, "wb") as file:
+        """Replace a file atomically: on a local disk written beside it, flushed and renamed over it; elsewhere as one
+        object, which a store shows when it is complete."""
+        if not self.local:
+            self.fs.pipe_file(self._path(name), data)
+            return
+        beside = Path(self._path(f".{name}.new"))
+        with beside.open("wb") as file:
             file.write(data)
             file.flush()
-            if hasattr(file, "fileno"):
-                os.fsync(file.fileno())
-        if "file" in self.fs.protocol:
-            Path(beside).replace(self._path(name))
-        else:
-            self.fs.mv(beside, self._path(name))
+            os.fsync(file.fileno())
+        beside.replace(self._path(name))
 
     def append(self, name: str, data: bytes) -> None:
-        with self.fs.open(self._path(name), "ab") as file:
-            file.write(data)
+        """Add to the end of a file; a store whose objects cannot grow gets a longer one."""
+        try:
+            with self.fs.open(self._path(name), "ab") as file:
+                file.write(data)
+        except (NotImplementedError, ValueError):
+            before = self.read(name) if self.exists(name) else b""
+            self.write(name, before + data)
