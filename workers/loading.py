@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk import ModelShape
@@ -61,7 +62,7 @@ def load_model(spec: ModelSpec) -> LoadedModel:
         settings["device_map"] = device_map
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, **settings)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ModelError("model", spec.id, f"a model that can be loaded ({_first_line(error)})") from error
     commit = getattr(config, "_commit_hash", None)
     how = f"{model.dtype}/{model.config._attn_implementation}"

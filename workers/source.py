@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import torch
 import transformers
 from filelock import FileLock
 
@@ -82,8 +83,9 @@ def _convert(path: Path, dtype: str, folder: Path) -> None:
     settings = {"gguf_file": path.name}
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".converting-"))
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, dtype=dtype, **settings)
-        model.save_pretrained(temporary)
+        _plain(transformers.AutoModelForCausalLM.from_pretrained(path.parent, dtype=dtype, **settings)).save_pretrained(
+            temporary
+        )
         transformers.AutoTokenizer.from_pretrained(path.parent, **settings).save_pretrained(temporary)
         temporary.chmod(0o755)
         temporary.replace(folder)
@@ -92,6 +94,18 @@ def _convert(path: Path, dtype: str, folder: Path) -> None:
         raise ModelError("model.gguf_file", str(path.name), allowed) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _plain(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """The same weights in a model that does not count as quantised, which transformers would refuse to save."""
+    config = type(model.config).from_dict(
+        {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
+    )
+    with torch.device("meta"):
+        plain = type(model)(config)
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
+    return plain
 
 
 def fingerprint(folder: str, commit: str | None, settings: str) -> str:

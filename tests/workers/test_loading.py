@@ -40,9 +40,15 @@ def test_the_attention_implementation_is_the_one_asked_for(folder, attention):
     assert model.config._attn_implementation == attention
 
 
-def test_a_device_map_is_passed_on(folder):
-    model = load_model(ModelSpec(id=str(folder), device_map={"": "cpu"})).model
-    assert model.hf_device_map == {"": torch.device("cpu")} or model.hf_device_map == {"": "cpu"}
+def test_a_device_map_is_passed_on(folder, monkeypatch):
+    split = {"model.embed_tokens": "cpu", "model.layers": "meta", "model.norm": "cpu", "model.rotary_emb": "cpu"}
+    asked = []
+    monkeypatch.setattr(
+        "workers.loading.AutoModelForCausalLM.from_pretrained", lambda *a, **k: asked.append(k) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        load_model(ModelSpec(id=str(folder), device_map=split))
+    assert asked[0]["device_map"] == split
 
 
 def test_the_shape_is_read_without_weights(folder, tmp_path):
