@@ -1,19 +1,20 @@
 """Hands requests to workers in small pieces and loses none: results as they complete, dead workers replaced.
 
 Each worker has at most `DEPTH` requests at a time, so that it never waits for the next one and little is held by a
-worker that dies. What a dead worker held is given out again. The request that it was working on counts as suspect:
-when workers have died on it more often than `max_retries`, it becomes a failed result, since a candidate must not be
-able to take the cluster down. Evaluation is pure, so giving out a request twice is harmless; its result is yielded
-once.
+worker that dies. What a dead worker held is given out again. Which of several requests it died on cannot be known: the
+result of the oldest may have been on its way. So they are suspects, and a suspect has its next worker for itself. When
+workers have died on a request alone more often than `max_retries`, it becomes a failed result, since a candidate must
+not be able to take the cluster down. Evaluation is pure, so giving out a request twice is harmless; its result is
+yielded once.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from workers.errors import WorkerError
 from workers.messages import Request, Result
@@ -43,13 +44,31 @@ class _Slot:
     held: deque[tuple[ray.ObjectRef, Request]] = field(default_factory=deque)
 
 
+@dataclass
+class _Work:
+    """The requests of one run that wait, the ids of those that are suspects, and how often each one has failed."""
+
+    waiting: deque[Request]
+    suspects: set[str] = field(default_factory=set)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def next_for(self, slot: _Slot) -> Request | None:
+        """The next request for a worker that may hold others already; None when it has to wait."""
+        if not self.waiting:
+            return None
+        together = [self.waiting[0], *(request for _, request in slot.held)]
+        if len(together) > 1 and any(request.id in self.suspects for request in together):
+            return None
+        return self.waiting.popleft()
+
+
 class Dispatcher:
     """A fixed number of workers and the requests under way.
 
     Args:
         start: starts a new worker and returns at once.
         size: workers.
-        max_retries: how many more workers a request may die on after the first.
+        max_retries: how many more workers a request may take down, alone on them, after the first.
         before_retry: called with the reason whenever a worker is replaced.
     """
 
@@ -81,7 +100,7 @@ class Dispatcher:
                     values.append(ray.get(slot.worker.ready()))
                     slot.starting = None
                     break
-                except (RayActorError, RayTaskError) as error:
+                except RayError as error:
                     self._start_failed(slot, error)
         return values
 
@@ -92,12 +111,11 @@ class Dispatcher:
             WorkerError: workers do not start any more.
             RayTaskError: a request raised in a live worker, more than `max_retries` times: a fault of the program.
         """
-        waiting = deque(requests)
-        faults: dict[str, int] = {}
+        work = _Work(deque(requests))
         for slot in self._slots:
             slot.held.clear()  # of an earlier run that was not read to its end
-        while waiting or any(slot.held for slot in self._slots):
-            self._hand_out(waiting)
+        while work.waiting or any(slot.held for slot in self._slots):
+            self._hand_out(work)
             reference = self._next()
             slot = next(s for s in self._slots if s.starting == reference or any(r == reference for r, _ in s.held))
             if slot.starting == reference:
@@ -105,15 +123,15 @@ class Dispatcher:
                 continue
             try:
                 result = ray.get(reference)
-            except RayActorError as error:
-                yield from self._died(slot, waiting, faults, error)
-                continue
             except RayTaskError:
                 request = self._take(slot, reference)
-                faults[request.id] = faults.get(request.id, 0) + 1
-                if faults[request.id] > self._max_retries:
+                work.faults[request.id] += 1
+                if work.faults[request.id] > self._max_retries:
                     raise
-                waiting.append(request)
+                work.waiting.append(request)
+                continue
+            except RayError as error:  # the actor died, its node, for want of memory, or its result was lost with it
+                yield from self._died(slot, work, error)
                 continue
             self._take(slot, reference)
             yield result
@@ -126,12 +144,11 @@ class Dispatcher:
         worker = self._start()
         return _Slot(worker, worker.ready())
 
-    def _hand_out(self, waiting: deque[Request]) -> None:
+    def _hand_out(self, work: _Work) -> None:
         """Evenly: nobody gets a second request while somebody has none."""
         for depth in range(1, DEPTH + 1):
             for slot in self._slots:
-                if slot.starting is None and len(slot.held) < depth and waiting:
-                    request = waiting.popleft()
+                if slot.starting is None and len(slot.held) < depth and (request := work.next_for(slot)) is not None:
                     slot.held.append((slot.worker.submit(request), request))
 
     def _next(self) -> ray.ObjectRef:
@@ -149,24 +166,23 @@ class Dispatcher:
         slot.held = deque(pair for pair in slot.held if pair[0] != reference)
         return request
 
-    def _died(
-        self, slot: _Slot, waiting: deque[Request], faults: dict[str, int], error: RayActorError
-    ) -> Iterator[Result]:
-        suspect, *others = [request for _, request in slot.held]
-        reason = f"worker died: {_first_line(error)}"
-        faults[suspect.id] = faults.get(suspect.id, 0) + 1
-        waiting.extendleft(reversed(others))
-        if faults[suspect.id] <= self._max_retries:
-            waiting.appendleft(suspect)
-        self._replace(slot, reason)
-        if faults[suspect.id] > self._max_retries:
-            times = f"{faults[suspect.id]} workers died on it, the last one: {_first_line(error)}"
-            yield Result(suspect.id, "failed", times, (), 0, 0.0, 0, "none")
+    def _died(self, slot: _Slot, work: _Work, error: RayError) -> Iterator[Result]:
+        held = [request for _, request in slot.held]
+        work.suspects.update(request.id for request in held)
+        self._replace(slot, f"worker died: {_first_line(error)}")
+        if len(held) == 1:
+            (request,) = held
+            work.faults[request.id] += 1
+            if work.faults[request.id] > self._max_retries:
+                times = f"{work.faults[request.id]} workers died on it, the last one: {_first_line(error)}"
+                yield Result(request.id, "failed", times, (), 0, 0.0, 0, "none")
+                return
+        work.waiting.extendleft(reversed(held))
 
     def _started(self, slot: _Slot) -> None:
         try:
             ray.get(slot.starting)
-        except (RayActorError, RayTaskError) as error:
+        except RayError as error:
             self._start_failed(slot, error)
             return
         slot.starting = None

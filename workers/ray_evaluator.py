@@ -55,7 +55,7 @@ class RayEvaluator:
         self._dispatcher: Dispatcher | None = None
         try:
             check_capacity(pool)
-            self._spec, self._pool = seen_from_workers(spec, started_here=self._started_here), pool
+            self._spec, self._pool = seen_from_workers(spec), pool
             self._sets: dict[str, ray.ObjectRef] = {}
             self._dispatcher = Dispatcher(self._start, pool.actors, pool.max_retries, log.warning)
             described = self._dispatcher.wait_until_ready()

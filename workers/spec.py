@@ -1,8 +1,25 @@
 """The `model:` and `workers:` sections of a campaign."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+SMALLEST_SHARE = 0.0001  # of a CPU or GPU, that Ray can give out
+
+
+def _share(value: float) -> float:
+    if 0 < value < SMALLEST_SHARE:
+        raise ValueError(f"0, or at least {SMALLEST_SHARE:f}".rstrip("0"))
+    return value
+
+
+def _gpus(value: float) -> float:
+    if value > 1 and not value.is_integer():
+        raise ValueError("a whole number, or a part of one GPU")
+    return value
+
+
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_share)]
 
 
 class ModelSpec(BaseModel):
@@ -48,8 +65,8 @@ class PoolSpec(BaseModel):
 
     kind: Literal["ray", "local"] = "ray"
     actors: int = Field(1, ge=1, le=4096)
-    cpus_per_actor: float = Field(1, ge=0, allow_inf_nan=False)
-    gpus_per_actor: float = Field(0, ge=0, allow_inf_nan=False)
+    cpus_per_actor: Share = 1
+    gpus_per_actor: Annotated[Share, AfterValidator(_gpus)] = 0
     threads: int | None = Field(None, ge=1)
     chunk: int | None = Field(None, ge=1)
     address: str | None = None

@@ -40,6 +40,11 @@ class Sleeper:
         return Result(request.id, "ok", None, (), 1, 0.0, 0, str(os.getpid()))
 
 
+@ray.remote(num_cpus=0)
+def crash():
+    os._exit(1)
+
+
 class SleepWorker:
     def __init__(self, broken=False):
         self.actor = Sleeper.remote(broken)
@@ -77,7 +82,9 @@ def ids(results):
 
 
 def test_every_request_gets_one_result(dispatch):
-    results = list(dispatch().run(ask(*["0"] * 40)))
+    dispatcher = dispatch()
+    dispatcher.wait_until_ready()
+    results = list(dispatcher.run(ask(*["0"] * 40)))
     assert ids(results) == Counter(str(i) for i in range(40))
     assert len({r.worker for r in results}) == 2
 
@@ -117,6 +124,22 @@ def test_a_request_that_killed_its_worker_once_succeeds_on_the_next(dispatch, tm
     assert ids(results) == Counter("012")
 
 
+def test_a_death_that_ray_reports_as_another_error_loses_nothing_either(dispatch):
+    """As when a node is lost, or its memory runs out: no actor error, but the work is gone all the same."""
+    crashes = [crash.options(max_retries=0).remote()]
+
+    class Crashing(SleepWorker):
+        def submit(self, request):
+            return crashes.pop() if crashes else super().submit(request)
+
+    told = []
+    results = list(dispatch(start=Crashing, tell=told.append).run(ask(*["0"] * 6)))
+    assert ids(results) == Counter("012345")
+    assert {r.status for r in results} == {"ok"}
+    assert len(told) == 1
+    assert "worker died" in told[0]
+
+
 def test_a_request_that_kills_every_worker_fails_with_the_reason_and_the_others_succeed(dispatch):
     results = list(dispatch(retries=1).run(ask("0", "die", "0", "0", "0")))
     status = {r.request_id: r for r in results}
@@ -124,6 +147,12 @@ def test_a_request_that_kills_every_worker_fails_with_the_reason_and_the_others_
     assert status["1"].status == "failed"
     assert "2 workers died on it" in status["1"].reason
     assert all(status[i].status == "ok" for i in "0234")
+
+
+def test_a_request_is_never_blamed_for_the_one_behind_it(dispatch):
+    """The worker is gone before the result of what it did first has left it: the quick one is not at fault."""
+    results = list(dispatch(size=1, retries=0).run(ask("0", "die", "0", "0")))
+    assert {r.request_id: r.status for r in results} == {"0": "ok", "1": "failed", "2": "ok", "3": "ok"}
 
 
 def test_a_fault_of_the_program_is_raised_after_the_retries(dispatch):
