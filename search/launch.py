@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from transformers.utils.logging import disable_progress_bar
+
 from dashboards.console import ConsoleProgress
 from dashboards.mlflow_tracker import MlflowTracker
 from dashboards.report import HtmlReport
@@ -34,6 +36,7 @@ def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable
     if not re.fullmatch(NAME, campaign_id) or len(campaign_id) > LONGEST_NAME:
         allowed = f"at most {LONGEST_NAME} letters, digits, dots, dashes and underscores, a letter or digit first"
         raise CampaignError("--id", campaign_id, allowed)
+    disable_progress_bar()  # of loading weights: it would draw over the campaign's own
     prepared = prepare(campaign)
     storage = Storage(campaign.storage, campaign_id)
     if storage.exists(CHECKPOINT) and not resume:

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from workers.errors import CapacityError
 from workers.spec import ModelSpec, PoolSpec
 
 ROUNDING = 1e-9  # so that 0.3 three times in 0.9 counts as three
+ANSWER_SECONDS = 5.0
 LOCAL_OBJECT_STORE = 200 * 2**20  # bytes: example sets are text, results are numbers
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for the entrypoint of a submitted job
 
@@ -39,11 +41,23 @@ def connect(pool: PoolSpec) -> bool:
                 **quiet,
             )
             return True
+        _check_answers(address)
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise CapacityError(f"workers.address {address}: no Ray cluster can be joined there ({error})") from error
         return False
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself tries for minutes to reach a host and port where nothing listens."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # `auto` and `local`, which Ray resolves
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise CapacityError(f"workers.address {address}: no Ray cluster answers there ({error})") from error
 
 
 @contextmanager
