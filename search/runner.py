@@ -278,6 +278,7 @@ class Runner:
             "seconds": round(self._elapsed(), 3),
         }
         result = self.results.result(report, cost)
-        self.storage.write(RESULT, json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False).encode())
         self._emit(CampaignFinished(result, final.to_dict()))
+        # last, since it says that nothing is left to do: not even for those who listen
+        self.storage.write(RESULT, json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False).encode())
         return result

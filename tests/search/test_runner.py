@@ -227,3 +227,20 @@ def test_the_winner_does_not_differ_from_itself(finished, tmp_path):
     assert result["winner"]["winner_minus"] == result["winner"]["winner_minus_accuracy"] == nothing
     assert result["baselines"]["identity"]["gain_over_identity"] == nothing
     assert result["baselines"]["identity"]["guard"]["loss"] == nothing
+
+
+def test_a_campaign_killed_while_its_end_is_told_tells_it_again_on_resume(tmp_path, finished):
+    folder, whole, *_ = finished
+
+    def dies(event):
+        if isinstance(event, CampaignFinished):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, listeners=[dies])
+    assert not (tmp_path / "it" / "result.json").exists()
+    result, seen, evaluator = run(tmp_path, resume=True)
+    assert isinstance(seen[-1], CampaignFinished)
+    assert evaluator.requests == []
+    assert result["winner"] == whole["winner"]
+    assert (tmp_path / "it" / "profile.json").read_bytes() == (folder / "profile.json").read_bytes()
