@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dashboards.findings import factor_text, model_name, number, search_caption, sentences, table, title
+from dashboards.mlflow_store import redacted
 from dashboards.record import BASELINE, Record
 from dashboards.throughput import Throughput, duration
 from search.events import (
@@ -29,6 +30,8 @@ from search.events import (
 )
 
 AWAY_FROM_SEARCH = {"heldout": "held-out examples", "guard": "short-context guard"}
+NAME_WIDTH = 20  # that a profile's name takes at least, wrapped
+LEAST_NEEDED = (2, 1, 3)  # evaluations, factor, search: they are in the report as well
 
 
 class ConsoleProgress:
@@ -71,9 +74,9 @@ class ConsoleProgress:
             case CampaignFinished():
                 self._finish(event)
             case CampaignStopped():
-                self._end(f"Stopped: {event.reason}")
+                self._end(f"Stopped: {self.record.reason}")
             case CampaignFailed():
-                self._end(f"Failed: {event.reason}")
+                self._end(f"Failed: {self.record.reason}")
 
     def _say(self, line: str) -> None:
         """One line whatever the width; above the bar when there is one."""
@@ -112,10 +115,9 @@ class ConsoleProgress:
         self._update(event.stage)
 
     def _generation(self, event: GenerationFinished) -> None:
-        if event.evaluations <= self.record.started.completed_evaluations:
-            self._best, self._mean = max(event.best, self._best or event.best), event.mean
-            return  # told again after a resume: known to whoever watched
         self._best, self._mean = max(event.best, event.best if self._best is None else self._best), event.mean
+        if event.evaluations <= self.record.started.completed_evaluations:
+            return  # told again after a resume: known to whoever watched
         self._update(event.stage)
         failed = ""
         if event.failed:
@@ -158,7 +160,7 @@ class ConsoleProgress:
         self._close_bar()
         if self.record.report is not None:
             self._held_out(self.record.report)
-        cost, folder = event.result["cost"], self.record.started.folder
+        cost, folder = event.result["cost"], redacted(self.record.started.folder)
         self._say(
             f"{cost['evaluations']} evaluations, {cost['tokens']:,} tokens, {duration(cost['seconds'])} "
             f"on {model_name(self.record.started)}."
@@ -171,11 +173,14 @@ class ConsoleProgress:
         self._say("")
         self._say(title(report))
         if self.live:
-            drawn = Table(*headers, show_edge=False)
-            for column in drawn.columns[2:]:  # on a narrow terminal names wrap, numbers do not
-                column.justify, column.no_wrap = "right", True
+            shown, whole = columns(headers, rows, self.console.width)
+            drawn = Table(*(headers[i] for i in shown), show_edge=False)
+            drawn.columns[0].min_width = NAME_WIDTH
+            for i, column in zip(shown, drawn.columns, strict=True):  # names wrap first, numbers only if they must
+                if i >= 2:
+                    column.justify, column.no_wrap = "right", whole
             for cells in rows:
-                drawn.add_row(*(Text(c) for c in cells), style="bold" if cells[0].startswith("winner") else None)
+                drawn.add_row(*(Text(cells[i]) for i in shown), style="bold" if cells[0].startswith("winner") else None)
             self.console.print(drawn)
         else:
             for line in aligned(headers, rows):
@@ -192,6 +197,17 @@ class ConsoleProgress:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def columns(headers: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> tuple[list[int], bool]:
+    """Which columns a terminal of this width shows, the least needed left out first, and whether these fit."""
+    shown = list(range(len(headers)))
+    needed = [max(len(line[i]) for line in (headers, *rows)) + 3 for i in shown]  # a cell is padded and has an edge
+    needed[0] = NAME_WIDTH + 3
+    for i in LEAST_NEEDED:
+        if sum(needed[j] for j in shown) > width:
+            shown.remove(i)
+    return shown, sum(needed[j] for j in shown) <= width
 
 
 def aligned(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

@@ -210,7 +210,7 @@ def _blank(title: str, caption: Caption, right: float = 0.97) -> tuple["Figure",
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.09, 0.13, right - 0.09, 0.71), facecolor="none")
     figure.text(0.09, 0.935, title, color=INK, fontsize=13, fontweight="bold")
-    figure.text(0.09, 0.88, str(caption), color=INK, fontsize=9)
+    figure.text(0.09, 0.88, str(caption), color=INK, fontsize=9, parse_math=False)  # a model's name may hold $
     axes.grid(color=GREY, alpha=0.25, linewidth=0.7)
     axes.tick_params(colors=INK)
     for label in (axes.xaxis.label, axes.yaxis.label):

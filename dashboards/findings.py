@@ -4,12 +4,13 @@ Honest on purpose: a gain whose interval contains 0 is not called a gain, a base
 every number carries its interval and what it was measured on.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from search.events import CampaignStarted
 
-UNIFORM = "linear"  # the baseline that a layer-wise linear scale has to beat
+UNIFORM = "linear"  # the baseline that the campaigns of all methods have in common
 ROW_ORDER = ("identity", "linear", "winner")  # what is compared position by position
 TASK_NAMES = {"kv": "KV retrieval", "perplexity": "perplexity"}
 METRIC_NAMES = {
@@ -17,6 +18,8 @@ METRIC_NAMES = {
     "likelihood": "log-likelihood per answer token",
     "perplexity": "log-likelihood per token",
 }
+
+LOGARITHMS = {"perplexity": METRIC_NAMES["perplexity"]}  # what is shown is not what the metric is called
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
         "factor",
         "evaluations",
         "search",
-        f"held out ({report['metric']})",
+        f"held out ({LOGARITHMS.get(report['metric'], report['metric'])})",
         "winner − this",
         *(("exact answers", "winner − this, exact") if exact_too else ()),
         f"guard at {guard['length']}",
@@ -143,10 +146,17 @@ def _exact_cells(r: dict[str, Any]) -> tuple[str, str]:
     return interval(r["accuracy"]), "" if r["name"] == "winner" else signed_interval(r["winner_minus_accuracy"])
 
 
+def uniform(report: dict[str, Any]) -> dict[str, Any] | None:
+    """The baseline that the winner has to beat: the best uniform factor of its own method, else of linear."""
+    winner = row(report, "winner")
+    own = None if winner is None else row(report, winner["frequency"]["method"])
+    return own or row(report, UNIFORM)
+
+
 def gain(report: dict[str, Any]) -> dict[str, Any] | None:
     """Winner minus best uniform linear factor, paired: score, low, high. None when one of them was not scored."""
-    uniform = row(report, UNIFORM)
-    return None if uniform is None else uniform.get("winner_minus")
+    linear = row(report, UNIFORM)
+    return None if linear is None else linear.get("winner_minus")
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
@@ -156,22 +166,23 @@ def sentences(report: dict[str, Any]) -> list[str]:
         reason = "it is not in the report" if winner is None else winner["failed"]
         return [f"The winner has no held-out score: {reason}."]
     said = [f"The winner ({winner['label']}) scores {interval(winner['heldout'])} held out.", *_against_uniform(report)]
+    compared = uniform(report)
     for r in report["rows"]:
         over = r.get("winner_minus")
-        if r["name"] not in ("winner", UNIFORM) and over is not None and over["high"] < 0:
+        if r["name"] != "winner" and r is not compared and over is not None and over["high"] < 0:
             said.append(f"{r['label']} scores higher than the winner: {interval(r['heldout'])}.")
-    said += _exact_answers(report, winner)
+    said += _exact_answers(report, winner) + _perplexities(report, winner)
     said += [f"{r['label']} failed on the held-out examples: {r['failed']}." for r in report["rows"] if "failed" in r]
     return [*said, guard_sentence(report, winner)]
 
 
 def _against_uniform(report: dict[str, Any]) -> list[str]:
-    uniform, won = row(report, UNIFORM), gain(report)
-    if uniform is None or won is None:
-        return [
-            "The best uniform linear factor has no held-out score in this campaign, so no gain over it can be told."
-        ]
-    best = f"The best uniform linear factor ({factor_text(uniform['frequency'])}) scores {interval(uniform['heldout'])}"
+    best_one = uniform(report)
+    name = f"The best uniform {UNIFORM if best_one is None else best_one['name']} factor"
+    won = None if best_one is None else best_one.get("winner_minus")
+    if won is None:
+        return [f"{name} has no held-out score in this campaign, so no gain over it can be told."]
+    best = f"{name} ({factor_text(best_one['frequency'])}) scores {interval(best_one['heldout'])}"
     if won["low"] > 0:
         return [f"{best}; gain of the winner over it: {signed_interval(won)}."]
     if won["high"] < 0:
@@ -188,15 +199,28 @@ def _against_uniform(report: dict[str, Any]) -> list[str]:
 
 def _exact_answers(report: dict[str, Any], winner: dict[str, Any]) -> list[str]:
     """For a campaign that searched by likelihood: what became of the answers."""
-    uniform = row(report, UNIFORM)
-    if report["metric"] != "likelihood" or uniform is None or "failed" in uniform:
+    best_one = uniform(report)
+    if report["metric"] != "likelihood" or best_one is None or "failed" in best_one:
         return []
-    difference = uniform["winner_minus_accuracy"]
+    difference = best_one["winner_minus_accuracy"]
     shown = "" if difference["low"] > 0 or difference["high"] < 0 else "; the interval contains 0"
     return [
-        f"Exact answers: winner {interval(winner['accuracy'])}, best uniform linear factor "
-        f"{interval(uniform['accuracy'])}, difference {signed_interval(difference)}{shown}."
+        f"Exact answers: winner {interval(winner['accuracy'])}, best uniform {best_one['name']} factor "
+        f"{interval(best_one['accuracy'])}, difference {signed_interval(difference)}{shown}."
     ]
+
+
+def _perplexities(report: dict[str, Any], winner: dict[str, Any]) -> list[str]:
+    """For a campaign on perplexity, whose scores are log-likelihoods per token: exp of minus the score."""
+    if report["metric"] != "perplexity":
+        return []
+    named = (("winner", winner), ("unchanged model", row(report, "identity")), ("best uniform factor", uniform(report)))
+    parts = []
+    for name, r in named:
+        if r is not None and "failed" not in r:
+            score, low, high = (math.exp(-r["heldout"][bound]) for bound in ("score", "high", "low"))
+            parts.append(f"{name} {number(score)} [{number(low)}, {number(high)}]")
+    return [f"Perplexity: {', '.join(parts)}."]
 
 
 def guard_sentence(report: dict[str, Any], winner: dict[str, Any]) -> str:

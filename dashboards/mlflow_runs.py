@@ -6,7 +6,6 @@ logged twice, neither after a resume nor after a call whose answer was lost.
 """
 
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,22 +17,27 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-CAMPAIGN_TAG, FOLDER_TAG, ROLE_TAG, SESSION_TAG = (
-    "ropewalk.campaign",
-    "ropewalk.folder",
-    "ropewalk.role",
-    "ropewalk.session",
-)
+CAMPAIGN_TAG, FOLDER_TAG, ROLE_TAG = "ropewalk.campaign", "ropewalk.folder", "ropewalk.role"
 PARENT = "campaign"  # the key, and the role, of the parent run
 PARENT_TAG = "mlflow.parentRunId"
 BATCH = 100  # params or tags that MLflow takes in one call
 REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 
 
+class RunMissing(LookupError):
+    """An operation belongs to a run that MLflow refused to open."""
+
+
 def is_refusal(error: Exception) -> bool:
-    """Whether MLflow answered and will answer the same again."""
+    """Whether MLflow answered and will answer the same again.
+
+    So will an artifact store that this process cannot use: a folder of the server's own, or one whose driver is not
+    installed here.
+    """
     from mlflow.exceptions import MlflowException
 
+    if isinstance(error, (RunMissing, PermissionError, ImportError)):
+        return True
     return isinstance(error, MlflowException) and error.error_code in REFUSALS
 
 
@@ -72,7 +76,6 @@ class CampaignRuns:
         self.ids: dict[str, str] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}
         self._params: dict[str, set[str]] = {}
-        self.session = uuid.uuid4().hex
         self.resumed = resumed
 
     def open_parent(self, tags: dict[str, str]) -> None:
@@ -99,7 +102,6 @@ class CampaignRuns:
             CAMPAIGN_TAG: self.campaign_id,
             FOLDER_TAG: self.folder,
             ROLE_TAG: PARENT,
-            SESSION_TAG: self.session,
         }
         run = self.client.create_run(self.experiment, run_name=self.campaign_id, tags={**tags, **identity})
         self.ids[PARENT] = run.info.run_id
@@ -118,15 +120,20 @@ class CampaignRuns:
             case OpenRun(run, name, tags):
                 self._open_child(run, name, dict(tags))
             case Params(run, values):
-                self._log_params(self.ids[run], dict(values))
+                self._log_params(self._id(run), dict(values))
             case Metrics(run, values, step, time):
-                self._log_metrics(self.ids[run], dict(values), step, time)
+                self._log_metrics(self._id(run), dict(values), step, time)
             case Tags(run, values):
-                self._log_tags(self.ids[run], dict(values))
+                self._log_tags(self._id(run), dict(values))
             case Artifact(run, path, data):
-                self._log_artifact(self.ids[run], path, data)
+                self._log_artifact(self._id(run), path, data)
             case EndRun(run, status):
-                self.client.set_terminated(self.ids[run], status)
+                self.client.set_terminated(self._id(run), status)
+
+    def _id(self, key: str) -> str:
+        if key not in self.ids:
+            raise RunMissing(f"the run {key} was not opened")
+        return self.ids[key]
 
     def _open_child(self, key: str, name: str, tags: dict[str, str]) -> None:
         parent = self.ids[PARENT]

@@ -25,6 +25,7 @@ RESTRAINT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # two lines for each run that ends on a server
 }
 _log = logging.getLogger(__name__)
 _NOISY = ("alembic", "mlflow.store.db.utils")  # dozens of lines when the default database is created
@@ -40,8 +41,11 @@ def resolve_uri(uri: str | None) -> str:
 
 
 def redacted(uri: str) -> str:
-    """The URI without user name and password, fit for messages and artifacts."""
-    return re.sub(r"(?<=://)[^/@]+@", "***@", uri)
+    """A URI, or a text with URIs in it, without user names and passwords, fit for messages and artifacts.
+
+    A password may itself hold `/` and `@`; where that is unclear, rather too much is left out.
+    """
+    return re.sub(r"""(?<=://)(?:[^\s'"]*:[^\s'"]*|[^/@\s]+)@""", "***@", uri)
 
 
 def database_file(uri: str) -> Path | None:

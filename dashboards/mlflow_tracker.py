@@ -92,9 +92,9 @@ class MlflowTracker:
             case CampaignFinished():
                 self._finish(event)
             case CampaignStopped():
-                self._end("KILLED", "stopped", event.reason)
+                self._end("KILLED", "stopped")
             case CampaignFailed():
-                self._end("FAILED", "failed", event.reason)
+                self._end("FAILED", "failed")
 
     def _open_experiment(self, name: str) -> str:
         with restrained():
@@ -106,12 +106,13 @@ class MlflowTracker:
     def _start(self, event: CampaignStarted) -> None:
         name = self.experiment or f"ropewalk/{model_name(event)}"
         self.experiment_id = self.experiment_id or self._open_experiment(name)
-        self.runs = CampaignRuns(self.client, self.experiment_id, event.campaign_id, event.folder, event.resumed)
+        folder = redacted(event.folder)
+        self.runs = CampaignRuns(self.client, self.experiment_id, event.campaign_id, folder, event.resumed)
         try:
             with restrained():
                 self.runs.open_parent(_start_tags(event))
         except Exception as error:  # nothing has been searched yet: better to stop than to search unseen
-            reason = " ".join(str(error).split())[:300]
+            reason = redacted(" ".join(str(error).split()))[:300]
             raise TrackingError("tracking.uri", redacted(self.uri), f"an MLflow that takes runs ({reason})") from error
         self.outbox = Outbox(self.runs, is_refusal, redacted(self.uri))
         self.throughput = Throughput(event.completed_evaluations, event.planned_evaluations)
@@ -192,13 +193,20 @@ class MlflowTracker:
         cost = event.result["cost"]
         self._put(_json(PARENT, "profile.json", event.profile), _json(PARENT, "result.json", event.result))
         self._metrics(PARENT, {f"cost_{name}": value for name, value in cost.items()})
-        self._end("FINISHED", "finished", None)
+        self._end("FINISHED", "finished")
 
-    def _end(self, status: str, word: str, reason: str | None) -> None:
+    def _end(self, status: str, word: str) -> None:
+        """Close all runs, also when a figure cannot be drawn."""
         if self.outbox is None:
             return
-        for path, figure in drawn(self.record).items():
-            self._put(Artifact(PARENT, f"figures/{path}.png", figures.png(figure)))
+        try:
+            for path, figure in drawn(self.record).items():
+                self._put(Artifact(PARENT, f"figures/{path}.png", figures.png(figure)))
+        finally:
+            self._close(status, word)
+
+    def _close(self, status: str, word: str) -> None:
+        reason = self.record.reason
         tags = {"ropewalk.status": word, "mlflow.note.content": note(self.record)}
         if reason or self.record.started.resumed:  # a campaign that was stopped before has a reason to overwrite
             tags["ropewalk.reason"] = reason or ""

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dashboards.mlflow_store import redacted
+
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds between attempts while MLflow is away
 _log = logging.getLogger(__name__)
 
@@ -112,11 +114,12 @@ class Outbox:
             except (
                 Exception
             ) as error:  # the border to MLflow, its drivers and the network: nothing there may end a search
-                reason = " ".join(str(error).split())[:300]
+                reason = redacted(" ".join(str(error).split()))[:300]
                 if not self.permanent(error):
                     self._put_off(reason)
                     return
-                _log.warning("MLflow at %s refuses %s: %s", self.where, describe(operation), reason)
+                if reason not in {told for _, told in self.refused}:  # an artifact store refuses every artifact
+                    _log.warning("MLflow at %s refuses %s: %s", self.where, describe(operation), reason)
                 self.refused.append((operation, reason))
             else:
                 self._recovered()

@@ -6,6 +6,7 @@ are kept by stage and number, baselines by name.
 
 from typing import Any
 
+from dashboards.mlflow_store import redacted
 from search.events import (
     BaselineFinished,
     CampaignFailed,
@@ -49,9 +50,9 @@ class Record:
             case CampaignFinished():
                 self.finished, self.status = event, "finished"
             case CampaignStopped():
-                self.status, self.reason = "stopped", event.reason
+                self.status, self.reason = "stopped", redacted(event.reason)
             case CampaignFailed():
-                self.status, self.reason = "failed", event.reason
+                self.status, self.reason = "failed", redacted(event.reason)
 
     def of_stage(self, stage: str) -> list[GenerationFinished]:
         """Generations of one stage, in order."""
@@ -67,8 +68,10 @@ class Record:
         """The stage that found the reported winner; before there is a report, the stage with the best score so far."""
         if self.report is None:
             return max(self.stages, key=lambda s: self.of_stage(s)[-1].best, default=None)
-        factor = self._winner()["frequency"].get("factor")
-        found = (s for s in self.stages if list(self.best_generation(s).best_factors) == _listed(factor))
+        frequency = self._winner()["frequency"]
+        methods = {s["name"]: s["method"] for s in self.started.campaign["stages"]}
+        wanted = frequency["method"], _listed(frequency.get("factor"))
+        found = (s for s in self.stages if (methods.get(s), list(self.best_generation(s).best_factors)) == wanted)
         return next(found, None)
 
     def baseline_scores(self) -> dict[str, float]:

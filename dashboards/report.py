@@ -17,6 +17,7 @@ from dashboards.artifacts import campaign_yaml
 from dashboards.figures import svg
 from dashboards.findings import ROW_ORDER, interval, model_name, row, sentences, table, title
 from dashboards.gallery import drawn
+from dashboards.mlflow_store import redacted
 from dashboards.record import Record
 from dashboards.throughput import duration
 from search.events import CampaignFailed, CampaignFinished, CampaignStopped, Event
@@ -165,7 +166,7 @@ def _repeat(record: Record) -> list[str]:
     revision = started.versions.get("code_revision")
     facts = {
         "command": f"ropewalk run campaign.yaml --id {started.campaign_id}",
-        "folder": started.folder,
+        "folder": redacted(started.folder),
         "seed": started.campaign["seed"],
         "model": started.campaign["model"]["id"],
         "model fingerprint": started.fingerprint,

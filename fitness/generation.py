@@ -13,10 +13,13 @@ MARGIN = 8  # tokens more than the gold answer has, for a longer way to say it
 
 
 class _Finite(LogitsProcessor):
-    """Stops a generation whose logits are not numbers; left alone, argmax would quietly pick token 0."""
+    """Stops a generation whose logits are not numbers; left alone, argmax would quietly pick token 0.
+
+    As in teacher forcing, NaN and positive infinity count: a token ruled out (minus infinity) is no fault.
+    """
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        if not torch.isfinite(scores).all():
+        if not torch.isfinite(scores.logsumexp(dim=-1)).all():
             raise NonFiniteError(f"logits at token {input_ids.shape[1]} are not finite")
         return scores
 

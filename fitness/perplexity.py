@@ -82,27 +82,36 @@ class PerplexityTask(BaseModel):
     def _window(self, tokenizer: Any, segment: str, number: int) -> str | None:
         """A window in the segment, from the start of a word drawn by `number`; None if the segment is too short."""
         words = [match.start() for match in re.finditer(r"(?<!\S)\S", segment)]
-        if not words or self._cut(tokenizer, segment[words[0] :]) is None:
+        first = self._cut(tokenizer, segment[words[0] :]) if words else None
+        if first is None:
             return None
-        room = len(segment) - len(self._cut(tokenizer, segment[words[0] :]))
+        room = len(segment) - len(first)
         starts = [start for start in words if start <= room]
-        return self._cut(tokenizer, segment[starts[number % len(starts)] :]) or self._cut(
-            tokenizer, segment[words[0] :]
-        )
+        return self._cut(tokenizer, segment[starts[number % len(starts)] :]) or first
 
     def _cut(self, tokenizer: Any, text: str) -> str | None:
-        """The longest beginning of `text` that has at most `length` tokens; None if all of it has fewer."""
+        """The longest beginning of `text` that has at most `length` tokens; None if all of it has fewer.
 
-        def fits(end: int) -> bool:
-            return len(token_ids(tokenizer, text[:end])) <= self.length
+        Tokens are spread nearly evenly over a text, so most steps go where its end must then be; every third halves
+        what is left, for texts where they are not.
+        """
+
+        def size(end: int) -> int:
+            return len(token_ids(tokenizer, text[:end]))
 
         high = min(len(text), LONGEST_TOKEN * self.length)
-        while fits(high):
+        while (most := size(high)) <= self.length:
             if high == len(text):
-                return text if len(token_ids(tokenizer, text)) == self.length else None
+                return text if most == self.length else None
             high = min(len(text), 2 * high)
-        low = 0
+        low, fewest, step = 0, 0, 0
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+            step += 1
+            share = 0.5 if step % 3 == 0 else (self.length + 0.5 - fewest) / (most - fewest)
+            middle = min(max(low + round(share * (high - low)), low + 1), high - 1)
+            found = size(middle)
+            if found <= self.length:
+                low, fewest = middle, found
+            else:
+                high, most = middle, found
         return text[:low]

@@ -6,7 +6,8 @@ scipy.stats.bootstrap has no clusters. Percentile intervals are a little too nar
 the coverage.
 
 Where all answers are right, or all wrong, every resample is the same and the bootstrap would claim certainty. The
-interval is then that of Clopper and Pearson with as many trials as contexts, which is conservative.
+interval is then that of Clopper and Pearson with as many trials as contexts, which is conservative. Where only the
+means of the contexts are alike, questions are resampled instead.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,6 +20,7 @@ from fitness.scoring import VALUES, Score
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 DRAWN_AT_ONCE = 2**22
+SAME = 1e-12  # means that differ by less are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def _percentiles(
     data: np.ndarray, groups: np.ndarray, seed: int, resamples: int, confidence: float
 ) -> tuple[float, float]:
     sums, counts = np.bincount(groups, data), np.bincount(groups)
+    if np.ptp(sums / counts) < SAME:
+        sums, counts = data, np.ones_like(data)
     rng = np.random.default_rng(seed)
     means = np.empty(resamples)
     step = max(1, DRAWN_AT_ONCE // len(sums))
