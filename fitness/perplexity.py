@@ -17,7 +17,7 @@ from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
 from fitness.prose import builtin_prose
 
-LONGEST_TOKEN = 16  # characters a token has at most on average over a window, where the search for its end begins
+SHORT_TOKEN = 2  # characters a token has on average over a window of little more than single letters
 
 
 class PerplexityTask(BaseModel):
@@ -99,12 +99,12 @@ class PerplexityTask(BaseModel):
         def size(end: int) -> int:
             return len(token_ids(tokenizer, text[:end]))
 
-        high = min(len(text), LONGEST_TOKEN * self.length)
+        low, fewest, step = 0, 0, 0
+        high = min(len(text), SHORT_TOKEN * self.length)
         while (most := size(high)) <= self.length:
             if high == len(text):
                 return text if most == self.length else None
-            high = min(len(text), 2 * high)
-        low, fewest, step = 0, 0, 0
+            low, fewest, high = high, most, min(len(text), 2 * high)
         while high - low > 1:
             step += 1
             share = 0.5 if step % 3 == 0 else (self.length + 0.5 - fewest) / (most - fewest)

@@ -179,6 +179,29 @@ def test_on_a_terminal_the_table_keeps_its_numbers_whole_on_110_columns_or_more(
             assert part in shown
 
 
+def test_on_a_narrow_terminal_every_profile_keeps_its_name(recorded):
+    rows = [
+        {**r, "accuracy": r["heldout"], "winner_minus_accuracy": r["winner_minus"]}
+        for r in recorded.heldout.report["rows"]
+    ]
+    for metric in ("exact", "likelihood"):
+        told = HeldoutFinished({**recorded.heldout.report, "metric": metric, "rows": rows})
+        for width in (80, 100, 120):
+            _, console = terminal([recorded.started, told, recorded.finished], width)
+            shown = console.export_text()
+            table = shown[shown.index("Held out") : shown.index("The winner (")]
+            for name in ("the unchanged model", "winner: linear,", "ntk, best of 3"):
+                assert name in table, (metric, width)
+
+
+def test_a_resumed_campaign_goes_on_from_the_best_of_its_earlier_generations(recorded):
+    told = [replace(g, best=best) for g, best in zip(recorded.generations, (0.0, -1.0, -1.0), strict=True)]
+    start = replace(recorded.started, resumed=True, completed_evaluations=told[1].evaluations)
+    progress, _ = terminal([start, *told[:2]])
+    assert progress._best == 0.0
+    progress(CampaignStopped("enough"))
+
+
 def test_text_of_a_campaign_is_never_read_as_markup(recorded):
     events = [recorded.started, replace(recorded.generations[0], stage="[red]x[/blue]"), CampaignStopped("[bold]")]
     assert "[red]x[/blue] generation 0" in plain(events)

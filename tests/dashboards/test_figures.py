@@ -108,6 +108,7 @@ def test_the_uniform_factor_beside_a_curve_is_that_of_the_curves_own_method(reco
     for event in recording.events:
         record.add(event)
     record.started.campaign["stages"] = [{**record.started.campaign["stages"][0], "method": "ntk"}]
+    record.report["rows"][0]["frequency"]["method"] = "ntk"
     assert line(drawn(record)["curve"], "best uniform factor, 4").get_ydata()[0] == 4.0
 
 
@@ -128,3 +129,8 @@ def test_importing_dashboards_and_their_listeners_loads_neither_mlflow_nor_matpl
         "print([m for m in ('mlflow', 'matplotlib', 'pandas') if m in sys.modules])"
     )
     assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_model_name_is_never_read_as_mathematics():
+    figure = figures.curve((1.0, 2.0), (), None, Caption("a$\\frac{$b", "KV retrieval", 1020, 192))
+    assert figures.png(figure)

@@ -81,3 +81,41 @@ def test_a_difference_of_exact_answers_whose_interval_holds_0_is_said_to(exact, 
 )
 def test_only_a_difference_above_0_is_called_a_gain(difference, words):
     assert words in " ".join(sentences(report(difference=difference)))
+
+
+def with_rows(made, **rows):
+    """The report with more rows, copies of the one for linear under another name and method."""
+    linear = made["rows"][1]
+    for name, difference in rows.items():
+        frequency = {"method": name, "factor": 2.0}
+        changed = {"name": name, "label": f"the {name}", "frequency": frequency, "winner_minus": interval(*difference)}
+        made["rows"].append({**linear, **changed})
+    return made
+
+
+def test_a_winner_is_compared_with_the_best_uniform_factor_of_its_own_method():
+    made = with_rows(report("exact", difference=(0.6, 0.5, 0.7)), ntk=(0.01, -0.02, 0.03))
+    made["rows"][0]["frequency"] = {"method": "ntk", "factor": [2.0, 3.0]}
+    said = " ".join(sentences(made))
+    assert "The best uniform ntk factor (2) scores" in said
+    assert "gain of the winner" not in said
+    assert "do not show that the layer-wise scale is better" in said
+
+
+def test_a_linear_factor_that_beats_the_winner_of_another_method_is_named():
+    made = with_rows(report("exact", difference=(-0.1, -0.2, -0.05)), ntk=(0.1, 0.05, 0.2))
+    made["rows"][0]["frequency"] = {"method": "ntk", "factor": [2.0, 3.0]}
+    assert any(s.startswith("the linear scores higher than the winner") for s in sentences(made))
+
+
+def test_a_perplexity_is_told_as_such_beside_the_log_likelihoods_that_were_compared():
+    headers, _ = table(report("perplexity"))
+    assert headers[4] == "held out (log-likelihood per token)"
+    (said,) = (s for s in sentences(report("perplexity")) if s.startswith("Perplexity"))
+    assert said == "Perplexity: winner 1.105 [1.083, 1.127], best uniform factor 1.162 [1.139, 1.185]."
+
+
+def test_a_campaign_without_a_uniform_baseline_claims_no_gain():
+    made = report()
+    made["rows"] = made["rows"][:1]
+    assert "The best uniform linear factor has no held-out score in this campaign" in " ".join(sentences(made))

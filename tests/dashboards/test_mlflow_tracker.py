@@ -129,6 +129,30 @@ def test_no_password_of_a_uri_reaches_the_run(client, finished, tmp_path):
     assert not [k for k, v in {**run.data.params, **run.data.tags}.items() if "secret" in v]
 
 
+def test_no_password_of_the_folder_or_of_an_error_reaches_the_run(uri, client, make_recording, tmp_path):
+    started = replace(make_recording("private", tmp_path).started, folder="s3://key:secret@bucket/private")
+    tracker = MlflowTracker(uri)
+    tell(tracker, [started, CampaignFailed("OSError: s3://key:secret@bucket/private is full")])
+    tags = client.get_run(tracker.run_id).data.tags
+    assert tags["ropewalk.folder"] == "s3://***@bucket/private"
+    assert tags["ropewalk.reason"] == "OSError: s3://***@bucket/private is full"
+    assert not [value for value in tags.values() if "secret" in value]
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_no_run_running(uri, client, make_recording, tmp_path, monkeypatch):
+    def broken(_):
+        raise ValueError("no such font")
+
+    monkeypatch.setattr("dashboards.mlflow_tracker.drawn", broken)
+    recording = make_recording("undrawn", tmp_path / "undrawn")
+    tracker = MlflowTracker(uri)
+    tell(tracker, [recording.started, recording.generations[0]])
+    with pytest.raises(ValueError, match="no such font"):
+        tracker(CampaignStopped("enough"))
+    run = client.get_run(tracker.run_id)
+    assert {run.info.status, *(kid.info.status for kid in children(client, run).values())} == {"KILLED"}
+
+
 def test_artifacts_hold_the_evidence(client, finished, tmp_path):
     (run,) = parents(client, "quick")
     listed = {f.path for folder in (None, "figures", "heldout") for f in client.list_artifacts(run.info.run_id, folder)}

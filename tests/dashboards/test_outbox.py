@@ -103,3 +103,20 @@ def test_an_end_with_everything_delivered_is_silent(outbox, caplog):
     outbox.put(point(0))
     outbox.close()
     assert caplog.records == []
+
+
+def test_a_password_in_an_error_is_not_told(outbox, link, caplog):
+    def down(_):
+        raise ConnectionError("API request to http://someone:secret@host/api failed")
+
+    outbox.deliver = down
+    outbox.put(point(0))
+    assert "http://***@host/api" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_refusal_is_told_once_for_each_reason(outbox, link, caplog):
+    link.refuses = [point(0), point(1)]
+    outbox.put(point(0), point(1))
+    assert len(outbox.refused) == 2
+    assert len([r for r in caplog.records if "refuses" in r.message]) == 1

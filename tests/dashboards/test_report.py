@@ -89,6 +89,13 @@ def test_all_that_repeats_the_campaign_is_there_but_no_password(source):
     assert "secret" not in source
 
 
+def test_no_password_of_the_folder_is_there(recording, tmp_path):
+    events = [replace(recording.started, folder="s3://key:secret@bucket/quick"), *recording.events[1:]]
+    source = write(tmp_path / "campaign", events)
+    assert "s3://***@bucket/quick" in source
+    assert "secret" not in source
+
+
 def test_it_follows_the_readers_choice_of_light_or_dark(source):
     assert "prefers-color-scheme: dark" in source
     assert "currentColor" in source

@@ -39,6 +39,13 @@ def test_settings_of_the_model_for_sampling_do_not_apply(make_llama, tokenizer, 
     assert greedy(model, tuple(head), 12) == before
 
 
+def test_a_token_that_the_model_rules_out_is_no_fault(make_llama, tokenizer, example):
+    model = make_llama()
+    model.generation_config.suppress_tokens = [3]
+    scores = score_example(model, tokenizer, example, "generation").scores
+    assert len(scores) == len(example.questions)
+
+
 def test_a_generated_score_has_an_output_and_no_likelihood(make_llama, tokenizer, example):
     for score in score_example(make_llama(), tokenizer, example, "generation").scores:
         assert score.logprob is None

@@ -32,6 +32,27 @@ def test_windows_have_exactly_the_length(tokenizer, text):
         assert examples.length == 120
 
 
+class Counted:
+    """A tokenizer that counts the characters it has read."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.read = tokenizer, 0
+
+    def __call__(self, text, **settings):
+        self.read += len(text)
+        return self.tokenizer(text, **settings)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
+def test_a_window_is_found_in_few_passes_over_its_text(tokenizer):
+    counted = Counted(tokenizer)
+    examples = PerplexityTask(length=4000, contexts=1).build(counted, 0, "search")
+    assert examples.length == 4000
+    assert counted.read < 20 * len(window(examples.examples[0]))
+
+
 def test_windows_are_in_the_text_and_start_with_a_word(tokenizer):
     prose = builtin_prose()
     for example in PerplexityTask(length=60, contexts=6).build(tokenizer, 1, "heldout").examples:

@@ -91,6 +91,14 @@ def test_a_single_context_is_resampled_by_its_questions():
     assert 0.2 < interval.low < 0.5 < interval.high < 0.8
 
 
+def test_contexts_that_are_alike_only_in_their_means_are_not_certainty():
+    clusters = list("aabb")
+    mean = bootstrap_mean([1.0, 0.0, 0.0, 1.0], clusters, seed=0)
+    assert mean.low < mean.mean == 0.5 < mean.high
+    gain = paired_bootstrap([1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], clusters, seed=0)
+    assert gain.low < gain.mean == 0.5 < gain.high
+
+
 def test_values_without_their_pairs_or_clusters_are_refused():
     with pytest.raises(ValueError, match="cannot be paired"):
         paired_bootstrap([1.0], [1.0, 0.0], ["a"], seed=0)
