@@ -35,7 +35,7 @@ class Prepared:
                 "task": s.task,
                 "seed": s.seed,
                 "length": s.length,
-                "contexts": len(s.examples),
+                "contexts": s.num_contexts,
                 "n": s.num_questions,
                 "hash": s.hash,
             }

@@ -87,7 +87,7 @@ class Runner:
             sweeps = self._baselines()
             report = self._heldout(sweeps)
             return self._finish(report)
-        except Interrupted:
+        except (Interrupted, KeyboardInterrupt):
             self._emit(CampaignStopped("stopped on request; --resume continues it"))
             raise
         except Exception as error:

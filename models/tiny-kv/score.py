@@ -1,6 +1,6 @@
 """What tiny-kv scores at 1, 2, 4 and 8 times its trained length with each frequency method, as a Markdown table.
 
-`python models/tiny-kv/score.py` (about 10 minutes on two cores). The factor of each method is the best of 15 on
+`python models/tiny-kv/score.py` (about 3 minutes on two cores). The factor of each method is the best of 15 on
 search examples; the score is that of held-out ones, with a 95 % cluster bootstrap interval over contexts.
 """
 

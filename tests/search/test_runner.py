@@ -1,6 +1,7 @@
 """A campaign in a world without models: what it leaves behind, and that stopping or shuffling changes nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -244,3 +245,21 @@ def test_a_campaign_killed_while_its_end_is_told_tells_it_again_on_resume(tmp_pa
     assert evaluator.requests == []
     assert result["winner"] == whole["winner"]
     assert (tmp_path / "it" / "profile.json").read_bytes() == (folder / "profile.json").read_bytes()
+
+
+def test_an_interrupt_at_once_is_told_as_a_stop(tmp_path):
+    def impatient():
+        raise KeyboardInterrupt
+
+    storage, seen = Storage(str(tmp_path), "it"), []
+    with pytest.raises(KeyboardInterrupt):
+        Runner(prepared(), "it", storage, [seen.append], impatient).run(FakeEvaluator(), resume=False)
+    assert isinstance(seen[-1], CampaignStopped)
+
+
+def test_contexts_are_counted_by_what_was_drawn_and_not_by_their_variants():
+    made = prepared()
+    variants = tuple(replace(e, context=f"{e.context} {i}") for e in made.sets["heldout"].examples for i in range(3))
+    sets = {**made.sets, "heldout": replace(made.sets["heldout"], examples=variants)}
+    described = replace(made, sets=sets).describe_sets()["heldout"]
+    assert (described["contexts"], described["n"]) == (6, 144)
