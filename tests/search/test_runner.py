@@ -19,6 +19,7 @@ from search.events import (
     HeldoutFinished,
     Improved,
 )
+from search.runner import Runner
 from search.storage import Storage
 from tests.search.fake import FakeEvaluator, after, events, prepared, run
 
