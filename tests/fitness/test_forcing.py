@@ -130,7 +130,7 @@ def test_exact_is_what_greedy_generation_gives_on_tiny_kv(tiny_kv):
     model, tokenizer = tiny_kv
     seen = set()
     for length in (200, 500):  # within and beyond the trained 256
-        task = KVTask(length=length, keys="hex4", values="hex4", contexts=2, questions=8)
+        task = KVTask(length=length, keys="hex4", values="hex4", contexts=2, questions=8, answer="opened")
         for example in task.build(tokenizer, 0, "search").examples:
             seen |= assert_exact_is_greedy(model, tokenizer, example)
     assert seen == {0.0, 1.0}

@@ -2,11 +2,14 @@
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from search.cli import main
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+TOKEN = secrets.token_hex(32)  # the cluster takes jobs only from those who know it
 # A smaller quickstart: the same file, model and workers with a fifth of its work.
 SMALLER = [
     "fitness.contexts=2",
@@ -41,6 +45,8 @@ def environment() -> dict[str, str]:
     return {
         **keep,
         "PATH": f"{BIN}:{os.environ['PATH']}",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": TOKEN,
         "RAY_USAGE_STATS_ENABLED": "0",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
@@ -49,7 +55,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture
 def cluster(tmp_path):
     """The URL of the dashboard of a head node on loopback with two CPUs, stopped at the end by its own process id."""
-    dashboard, folder = free_port(), Path(f"/tmp/rw{os.getpid()}")  # short: Ray puts sockets below it
+    dashboard, folder = free_port(), Path(tempfile.mkdtemp(prefix="rw"))  # short: Ray puts sockets below it
     command = [
         BIN / "ray",
         "start",
@@ -82,6 +88,9 @@ def _wait_for(url: str, process: subprocess.Popen) -> None:
         try:
             with urllib.request.urlopen(url, timeout=2):
                 return
+        except urllib.error.HTTPError as error:
+            assert error.code == 401  # it answers, and wants the cluster's token
+            return
         except OSError:
             time.sleep(0.5)
     raise AssertionError(f"{url} did not answer within a minute")
