@@ -87,6 +87,17 @@ def test_a_model_that_actors_cannot_load_ends_with_the_cause(cluster, tmp_path):
         RayEvaluator(ModelSpec(id=str(tmp_path)), PoolSpec(max_retries=0, cpus_per_actor=0.1))
 
 
+@pytest.mark.gpu
+def test_an_actor_with_a_gpu_of_its_own_gives_the_scores_of_the_local_evaluator(cluster, folder, expected):
+    with RayEvaluator(ModelSpec(id=str(folder)), PoolSpec(cpus_per_actor=0.5, gpus_per_actor=1)) as made:
+        made.register("search", examples())
+        for result in made.evaluate(requests(made.shape, FACTORS)):
+            assert [s.exact for s in result.scores] == [s.exact for s in expected[result.request_id]]
+            assert [s.logprob for s in result.scores] == pytest.approx(
+                [s.logprob for s in expected[result.request_id]], abs=1e-3
+            )
+
+
 def test_an_address_where_nothing_answers_is_named():
     code = "from workers.cluster import connect; from workers import PoolSpec; connect(PoolSpec(address='127.0.0.1:1'))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
