@@ -7,6 +7,7 @@ the model once, then every question is scored over its cache.
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ExampleSet:
         """Independently drawn contexts: the number of units that a bootstrap resamples."""
         return len({example.id for example in self.examples})
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the whole content as canonical JSON."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -74,8 +74,8 @@ class Scoreboard:
         new = {p.hash: p for p in profiles if p.hash not in self.outcomes}
         pieces: dict[str, dict[int, Result]] = defaultdict(dict)
         requests = {
-            f"{key}/{i}": (key, Request(f"{key}/{i}", profile.to_dict(), self.name, i, i + 1, self.scoring))
-            for key, profile in new.items()
+            f"{key}/{i}": (key, Request(f"{key}/{i}", data, self.name, i, i + 1, self.scoring))
+            for key, data in ((key, profile.to_dict()) for key, profile in new.items())
             for i in range(len(self.examples.examples))
         }
         for result in self.evaluator.evaluate([request for _, request in requests.values()]):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from workers.errors import WorkerError
+from workers.errors import WorkerError, first_line
 from workers.messages import Request, Result
 
 DEPTH = 2
@@ -169,12 +169,12 @@ class Dispatcher:
     def _died(self, slot: _Slot, work: _Work, error: RayError) -> Iterator[Result]:
         held = [request for _, request in slot.held]
         work.suspects.update(request.id for request in held)
-        self._replace(slot, f"worker died: {_first_line(error)}")
+        self._replace(slot, f"worker died: {first_line(error)}")
         if len(held) == 1:
             (request,) = held
             work.faults[request.id] += 1
             if work.faults[request.id] > self._max_retries:
-                times = f"{work.faults[request.id]} workers died on it, the last one: {_first_line(error)}"
+                times = f"{work.faults[request.id]} workers died on it, the last one: {first_line(error)}"
                 yield Result(request.id, "failed", times, (), 0, 0.0, 0, "none")
                 return
         work.waiting.extendleft(reversed(held))
@@ -192,14 +192,10 @@ class Dispatcher:
         self._failed_starts += 1
         if self._failed_starts > self._max_retries:
             raise WorkerError(f"a worker could not start: {error}") from error
-        self._replace(slot, f"worker could not start: {_first_line(error)}")
+        self._replace(slot, f"worker could not start: {first_line(error)}")
 
     def _replace(self, slot: _Slot, reason: str) -> None:
         self._tell(reason)
         slot.worker.kill()
         new = self._new()
         slot.worker, slot.starting, slot.held = new.worker, new.starting, new.held
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split("\n")[0].split())

@@ -13,3 +13,9 @@ class CapacityError(RuntimeError):
 
 class WorkerError(RuntimeError):
     """Workers do not come up; the message carries the cause."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a message that may be a whole traceback; the error's type where there is no message."""
+    lines = str(error).strip().splitlines()
+    return " ".join(lines[0].split()) if lines else type(error).__name__

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ropewalk import ModelShape
-from workers.errors import ModelError
+from workers.errors import ModelError, first_line
 from workers.source import fingerprint, model_folder
 from workers.spec import ModelSpec
 
@@ -43,7 +43,7 @@ def load_tokenizer(spec: ModelSpec) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, **_hub(spec))
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError("model.id", spec.id, f"a model with a tokenizer ({_first_line(error)})") from error
+        raise ModelError("model.id", spec.id, f"a model with a tokenizer ({first_line(error)})") from error
 
 
 def load_model(spec: ModelSpec) -> LoadedModel:
@@ -63,7 +63,7 @@ def load_model(spec: ModelSpec) -> LoadedModel:
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, **settings)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise ModelError("model", spec.id, f"a model that can be loaded ({_first_line(error)})") from error
+        raise ModelError("model", spec.id, f"a model that can be loaded ({first_line(error)})") from error
     commit = getattr(config, "_commit_hash", None)
     how = f"{model.dtype}/{model.config._attn_implementation}"
     return LoadedModel(
@@ -78,7 +78,7 @@ def _config(spec: ModelSpec, folder: str) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, **_hub(spec))
     except (OSError, ValueError, KeyError) as error:
-        allowed = f"a local folder with config.json, or a model on the Hub that can be reached ({_first_line(error)})"
+        allowed = f"a local folder with config.json, or a model on the Hub that can be reached ({first_line(error)})"
         raise ModelError("model.id", spec.id, allowed) from error
     remote = spec.trust_remote_code and hasattr(config, "auto_map")
     if type(config) not in AutoModelForCausalLM._model_mapping and not remote:
@@ -92,7 +92,3 @@ def _hub(spec: ModelSpec) -> dict[str, Any]:
 
 def _dtype(spec: ModelSpec) -> Any:
     return "auto" if spec.dtype == "auto" else getattr(torch, spec.dtype)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

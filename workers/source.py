@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -59,14 +60,21 @@ def model_folder(spec: ModelSpec) -> str:
     if not path.is_file():
         path = Path(_from_hub(spec))
     dtype = "float32" if spec.dtype == "auto" else spec.dtype
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()[:24]
+    state = path.stat()
+    digest = _digest(path, state.st_size, state.st_mtime_ns)[:24]
     folder = cache_folder() / "gguf" / f"{path.stem}-{digest}-{dtype}-{transformers.__version__}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not folder.is_dir():
             _convert(path, dtype, folder)
     return str(folder)
+
+
+@lru_cache
+def _digest(path: Path, size: int, modified: int) -> str:
+    """SHA-256 of a file of tens of GB, read once per process for as long as size and time of change stay."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _from_hub(spec: ModelSpec) -> str:
