@@ -9,7 +9,8 @@ with apply_profile(model, profile):
 
 from importlib.metadata import PackageNotFoundError, version
 
-from ropewalk.axes import Distance, Frequency
+from ropewalk.axes import Frequency
+from ropewalk.distance import Distance, KeyDims
 from ropewalk.errors import FieldError, PatchError, ProfileError
 from ropewalk.hooks import Handle
 from ropewalk.patch import apply_profile
@@ -27,6 +28,7 @@ __all__ = [
     "FieldError",
     "Frequency",
     "Handle",
+    "KeyDims",
     "ModelShape",
     "PatchError",
     "Profile",

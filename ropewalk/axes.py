@@ -1,15 +1,13 @@
-"""The two axes along which a profile changes a rotary embedding: rotation frequency, and relative distance."""
+"""The frequency axis of a profile: how fast each dimension pair turns in each layer."""
 
 import inspect
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ropewalk.errors import ProfileError, nearest
 from ropewalk.fields import mapping, number, plain
 from ropewalk.frequencies import MAX_FACTOR, METHODS, MIN_DIM, MIN_FACTOR, method_fields
 from ropewalk.shape import ModelShape
-
-DISTANCE_METHODS = ("none",)
 
 Factors = tuple[float, ...] | tuple[tuple[float, ...], ...]
 
@@ -96,28 +94,6 @@ class Frequency:
             raise ProfileError(
                 "model.head_dim", shape.head_dim, f"at least {MIN_DIM[self.method]} for method {self.method}"
             )
-
-
-@dataclass(frozen=True)
-class Distance:
-    """How relative distances are mapped; `none` keeps them."""
-
-    method: str = "none"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.method, str) or self.method not in DISTANCE_METHODS:
-            raise ProfileError("distance.method", self.method, f"one of {nearest(self.method, DISTANCE_METHODS)}")
-
-    @classmethod
-    def from_dict(cls, data: Any) -> "Distance":
-        """Inverse of `to_dict`; raises `ProfileError` for a wrong, unknown or missing field."""
-        if isinstance(data, dict) and "method" in data:
-            cls(data["method"])  # an unsupported method is a clearer error than its unknown fields
-        return cls(**mapping("distance", data, ["method"], required=["method"]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def _factor(name: str, value: Any) -> float | tuple[float, ...]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from ropewalk.axes import Distance, Frequency
+from ropewalk.axes import Frequency
+from ropewalk.distance import Distance
 from ropewalk.errors import ProfileError
 from ropewalk.fields import integer, mapping, plain, text
 from ropewalk.files import read_json, write_atomically
@@ -46,6 +47,7 @@ class Profile:
             raise ProfileError("provenance", self.provenance, "a JSON object")
         object.__setattr__(self, "provenance", plain("provenance", self.provenance))
         self.frequency.check_fits(self.model)
+        self.distance.check_fits(self.model)
 
     @classmethod
     def identity(cls, model: ModelShape, target_length: int) -> "Profile":
