@@ -5,6 +5,7 @@ Which fields there are depends on the method; what the methods compute is in `ro
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 from ropewalk.errors import ProfileError, nearest
@@ -21,7 +22,7 @@ class KeyDims:
 
     Attributes:
         top_k: pairs chosen in each head, 0 to all.
-        per: `query_head`, one choice per query head as published, or `kv_head`, one per key/value head, which is cheaper.
+        per: `query_head`, a choice for each query head as published, or `kv_head`, for each key/value head, the cheaper.
         mask: hexadecimal digits of each head, [layer][head]; the first digit's most significant bit is pair 0, and
             bits beyond the last pair are 0.
     """
@@ -182,7 +183,7 @@ class Distance:
         return tuple(range(0, pairs + 1, size))
 
     def check_fits(self, shape: ModelShape) -> None:
-        """Raise `ProfileError`, with both numbers, when the window, the groups or the key dimensions are not the model's.
+        """Raise `ProfileError`, with both numbers, when window, groups or key dimensions do not fit the model.
 
         A window or chunk longer than the trained length would leave distances unchanged that the model has never seen.
         """
@@ -226,7 +227,7 @@ def _bounds(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or len(value) < 2:
         raise ProfileError(name, value, allowed)
     bounds = tuple(integer(f"{name}[{i}]", item, 0) for i, item in enumerate(value))
-    if bounds[0] != 0 or any(a >= b for a, b in zip(bounds, bounds[1:], strict=False)):
+    if bounds[0] != 0 or any(a >= b for a, b in pairwise(bounds)):
         raise ProfileError(name, list(bounds), allowed)
     return bounds
 

@@ -43,6 +43,11 @@ class ModelShape:
         if self.num_heads % self.num_kv_heads:
             raise ProfileError("model.num_kv_heads", self.num_kv_heads, f"a divisor of num_heads {self.num_heads}")
 
+    @property
+    def rotary_dim(self) -> int:
+        """Dimensions of a head that are rotated."""
+        return self.head_dim
+
     @classmethod
     def from_config(cls, config: Any, id: str | None = None, revision: str | None = None) -> "ModelShape":
         """Read the shape from a transformers config.
