@@ -1,0 +1,82 @@
+"""Two-layer models with random weights for the distance methods, told apart by how their attention differs."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+TRAINED = 64
+VOCABULARY = 97
+HEADED = {"num_key_value_heads": 2, "head_dim": 16}
+KINDS: dict[str, tuple[type, type, dict[str, Any]]] = {
+    "gqa": (LlamaConfig, LlamaForCausalLM, HEADED),
+    "mqa": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1, "head_dim": 16}),
+    "mha": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 4, "head_dim": 16}),
+    "qk norm": (Qwen3Config, Qwen3ForCausalLM, HEADED),
+    "qkv bias": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 2}),
+    "sliding": (MistralConfig, MistralForCausalLM, {**HEADED, "sliding_window": 30}),
+    "softcap": (
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        {**HEADED, "sliding_window": 30, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 20},
+    ),
+    "partial": (GPTNeoXConfig, GPTNeoXForCausalLM, {}),
+    "interleaved": (CohereConfig, CohereForCausalLM, {"num_key_value_heads": 2}),
+}
+INTERLEAVED = ("interleaved",)
+
+
+def build(kind: str = "gqa", *, seed: int = 0, **changes: Any) -> nn.Module:
+    """A float32 model in eval mode; four query heads of 16 dimensions where `changes` says nothing else.
+
+    The weights are drawn wide enough for attention to be far from uniform, so that positions matter.
+    """
+    config_class, model_class, special = KINDS[kind]
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    if kind == "partial":
+        rope["partial_rotary_factor"] = 0.5
+    values = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64 if kind in ("qkv bias", "partial", "interleaved") else 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": TRAINED,
+        "rope_parameters": rope,
+        "attn_implementation": "eager" if kind == "softcap" else "sdpa",
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": None,
+        **special,
+        **changes,
+    }
+    model = model_class(config_class(**values)).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            if parameter.dim() > 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
+            elif name.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return model
+
+
+def tokens(length: int, batch: int = 1, seed: int = 0) -> torch.Tensor:
+    """Random ids [batch, length], none of them padding or a beginning of text."""
+    return torch.randint(2, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
