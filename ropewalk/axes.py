@@ -21,7 +21,7 @@ class Frequency:
         factor: one number, or one per layer (linear, ntk, dynamic_ntk, yarn).
         beta_fast, beta_slow: rotations over the trained length that bound yarn's ramp; 32 and 1 when not given.
         attention_factor: of yarn and longrope; by the method's formula when not given.
-        factors: longrope's λ, one per dimension pair, or per layer and pair.
+        factors: longrope's λ, one per rotated dimension pair, or per layer and pair.
 
     Raises:
         ProfileError: a value is wrong, or the method has no such field.
@@ -82,18 +82,17 @@ class Frequency:
                 f"one number, or one for each of the {shape.num_layers} layers of the model",
             )
         if self.factors is not None:
-            pairs, layers = shape.head_dim // 2, shape.num_layers
-            allowed = f"{pairs} numbers, one per dimension pair, or {layers} lists of them, one per layer"
+            pairs, layers = shape.rotary_dim // 2, shape.num_layers
+            allowed = f"{pairs} numbers, one per rotated dimension pair, or {layers} lists of them, one per layer"
             per_layer = isinstance(self.factors[0], tuple)
             if per_layer and len(self.factors) != layers:
                 raise ProfileError("frequency.factors", f"{len(self.factors)} lists", allowed)
             for row in self.factors if per_layer else (self.factors,):
                 if len(row) != pairs:
                     raise ProfileError("frequency.factors", f"{len(row)} numbers", allowed)
-        if shape.head_dim < MIN_DIM.get(self.method, 2):
-            raise ProfileError(
-                "model.head_dim", shape.head_dim, f"at least {MIN_DIM[self.method]} for method {self.method}"
-            )
+        if shape.rotary_dim < MIN_DIM.get(self.method, 2):
+            name = "model.head_dim" if shape.rotary_dim == shape.head_dim else "model.rotary_dim"
+            raise ProfileError(name, shape.rotary_dim, f"at least {MIN_DIM[self.method]} for method {self.method}")
 
 
 def _factor(name: str, value: Any) -> float | tuple[float, ...]:
@@ -106,7 +105,7 @@ def _factor(name: str, value: Any) -> float | tuple[float, ...]:
 
 def _factors(name: str, value: Any) -> Factors:
     if not isinstance(value, list | tuple) or not value:
-        raise ProfileError(name, value, "a list of numbers, one per dimension pair, or a list of such lists")
+        raise ProfileError(name, value, "a list of numbers, one per rotated dimension pair, or a list of such lists")
     if not isinstance(value[0], list | tuple):
         return tuple(number(f"{name}[{i}]", item, MIN_FACTOR, MAX_FACTOR) for i, item in enumerate(value))
     rows = []

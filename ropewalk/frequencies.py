@@ -8,6 +8,8 @@ total length T. The angle of pair j at position p is p·θ_j.
 
 `linear` divides what the model itself rotates with, so llama3 scaling and the attention scaling of the model's config
 stay. The others are defined on the base frequencies and replace the config's scaling, so no factor is applied twice.
+Base and native rotation are those of the layer: where local and global layers have a base each (Gemma 3), every layer
+starts from its own, and a profile's factor applies to all of them unless it is given per layer.
 
 Arithmetic is float32 in the order of operations of transformers, whose implementations are met bit for bit where it has
 one; the scalar parts (base′, correction range) are computed in double precision.
@@ -16,7 +18,7 @@ one; the scalar parts (base′, correction range) are computed in double precisi
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,16 +44,33 @@ class Rotation:
         return self.attention_scaling == other.attention_scaling and torch.equal(self.inv_freq, other.inv_freq)
 
 
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """What the formulas refer to besides a profile's own fields.
+@dataclass(frozen=True)
+class Growth:
+    """The scaling of a model whose own config is `dynamic`: its base grows with the total length.
 
     Attributes:
-        native: what the unpatched model rotates with.
+        factor: s of the config.
+        length: tokens up to which the base stays, the config's `max_position_embeddings`.
+    """
+
+    factor: float
+    length: int
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What the formulas refer to in one layer besides a profile's own fields.
+
+    Attributes:
+        native: what the unpatched model rotates with; of a model with `growth`, up to its length.
         rope_theta: base of θ_j.
         trained_length: L0 in tokens.
         target_length: N in tokens.
-        total_length: T in tokens; only methods in `LENGTH_DEPENDENT` read it.
+        total_length: T in tokens; only methods in `LENGTH_DEPENDENT` and settings with `growth` read it.
+        growth: how the native rotation changes with T; `None` where it does not.
+        steady: whether the unpatched model rotates with `native` at every length, so that leaving the layer alone is
+            the same as giving it `native`.
+        layout: how the model lays out the pairs in cos and sin, a key of `ropewalk.tables.LAYOUTS`.
     """
 
     native: Rotation
@@ -59,6 +78,9 @@ class Setting:
     trained_length: int
     target_length: int
     total_length: int = 0
+    growth: Growth | None = None
+    steady: bool = True
+    layout: str = "halves"
 
     @property
     def dim(self) -> int:
@@ -73,12 +95,16 @@ def base_frequencies(base: float, dim: int) -> torch.Tensor:
 
 def native(setting: Setting) -> Rotation:
     """The model's own rotation."""
-    return setting.native
+    growth = setting.growth
+    if growth is None or setting.total_length <= growth.length:
+        return setting.native
+    return dynamic_ntk(replace(setting, trained_length=growth.length), factor=growth.factor)
 
 
 def linear(setting: Setting, *, factor: float) -> Rotation:
     """Position interpolation, θ_j / s on the native frequencies (arXiv 2306.15595)."""
-    return Rotation(setting.native.inv_freq / factor, setting.native.attention_scaling)
+    own = native(setting)
+    return Rotation(own.inv_freq / factor, own.attention_scaling)
 
 
 def ntk(setting: Setting, *, factor: float) -> Rotation:
@@ -151,7 +177,7 @@ METHODS: dict[str, Callable[..., Rotation]] = {
 }
 
 LENGTH_DEPENDENT = frozenset({"dynamic_ntk"})
-"""Methods whose table depends on the total length, and so on the forward."""
+"""Methods whose table depends on the total length, and so on the forward, whatever the model."""
 
 MIN_DIM = {"ntk": 4, "dynamic_ntk": 4}
 """Smallest rotary dimension of a method that has one: the exponent d/(d−2) has no value at d = 2."""

@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from ropewalk.frequencies import Setting
 from ropewalk.hooks import Handle, refuse_patched
 from ropewalk.profile import Profile
 from ropewalk.rotary import examine
@@ -38,7 +37,7 @@ def apply_profile(model: nn.Module, profile: Profile, check: bool = True) -> Han
     shape = ModelShape.from_config(model.config)
     profile.check_fits(shape)
     rotary = examine(model, shape)
-    setting = Setting(rotary.native, shape.rope_theta, shape.trained_length, profile.target_length)
     if check:
-        check_patch(model, rotary, setting, profile)
-    return Handle(profile, RotaryTables(profile.frequency, setting, shape.num_layers), rotary.attentions)
+        check_patch(model, rotary, shape, profile)
+    settings = rotary.settings(shape, profile.target_length)
+    return Handle(profile, RotaryTables(profile.frequency, settings), rotary.attentions)

@@ -13,38 +13,47 @@ from torch import nn
 
 from ropewalk.axes import Frequency
 from ropewalk.errors import PatchError
-from ropewalk.frequencies import MIN_FACTOR, Setting
+from ropewalk.frequencies import MIN_FACTOR
 from ropewalk.hooks import Handle
 from ropewalk.profile import Profile
 from ropewalk.rotary import RotaryModel
+from ropewalk.shape import ModelShape
 from ropewalk.tables import RotaryTables
 
 TOKENS = 32
 _CAUSE = "a change in this version of transformers may be the cause"
 
 
-def check_patch(model: nn.Module, rotary: RotaryModel, setting: Setting, profile: Profile) -> None:
+def check_patch(model: nn.Module, rotary: RotaryModel, shape: ModelShape, profile: Profile) -> None:
     """Run the self-check on an unpatched model and leave it unpatched.
+
+    The identity is run for a target of the check's own few tokens: some models rotate otherwise in longer contexts.
 
     Raises:
         PatchError: says what failed.
     """
     with _evaluation_mode(model):
         tokens = _random_tokens(model)
+
+        def patched(frequency: Frequency, length: int) -> torch.Tensor:
+            tables = RotaryTables(frequency, rotary.settings(shape, length))
+            tables.total_length = max(length, TOKENS)
+            return _patched(model, rotary, profile, tables, tokens)
+
         plain = _forward(model, tokens)
         if not torch.isfinite(plain).all():
             raise PatchError("self-check: the unpatched model gives outputs that are not finite")
-        if not torch.equal(_patched(model, rotary, setting, profile, Frequency("native"), tokens), plain):
+        if not torch.equal(patched(Frequency("native"), TOKENS), plain):
             raise PatchError(f"self-check: the identity profile changes the model's outputs; {_CAUSE}")
         if profile.frequency.method != "native":
-            changed = _patched(model, rotary, setting, profile, profile.frequency, tokens)
+            changed = patched(profile.frequency, profile.target_length)
             if not torch.isfinite(changed).all():
                 raise PatchError(f"self-check: profile {profile.name!r} gives outputs that are not finite")
             if torch.equal(changed, plain):
                 # Legitimate for a profile that is the identity in effect, or too close to it for this dtype and length;
                 # so ask the mechanism itself, with every frequency ten times what it was.
                 strong = Frequency("linear", factor=MIN_FACTOR)
-                if torch.equal(_patched(model, rotary, setting, profile, strong, tokens), plain):
+                if torch.equal(patched(strong, profile.target_length), plain):
                     raise PatchError(f"self-check: the patch has no effect on the model's outputs; {_CAUSE}")
         if not torch.equal(_forward(model, tokens), plain):
             raise PatchError(f"self-check: removing the patch does not restore the model's outputs; {_CAUSE}")
@@ -53,12 +62,11 @@ def check_patch(model: nn.Module, rotary: RotaryModel, setting: Setting, profile
 def _patched(
     model: nn.Module,
     rotary: RotaryModel,
-    setting: Setting,
     profile: Profile,
-    frequency: Frequency,
+    tables: RotaryTables,
     tokens: torch.Tensor,
 ) -> torch.Tensor:
-    """Outputs under one frequency method; every layer's attention must be called once."""
+    """Outputs under these tables; every layer's attention must be called once."""
     calls = [0] * len(rotary.attentions)
 
     def count(layer: int) -> None:
@@ -69,8 +77,7 @@ def _patched(
         for layer, module in enumerate(rotary.attentions)
     ]
     try:
-        with Handle(profile, RotaryTables(frequency, setting, len(rotary.attentions)), rotary.attentions) as handle:
-            handle.total_length = max(profile.target_length, tokens.shape[1])
+        with Handle(profile, tables, rotary.attentions):
             outputs = _forward(model, tokens)
     finally:
         for counter in counters:

@@ -2,10 +2,15 @@
 
 Layers with equal frequencies form a group. A group's table is computed by its first layer, kept for the forward it
 belongs to and dropped by its last layer, so that a forward holds few tables at a time and none outlives it.
+
+A forward is known by the cos that the model itself computes for it, a new tensor each time. So forwards of several
+threads on one model do not meet, and neither do the local and global layers of a model that computes one for each.
 """
 
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -15,32 +20,45 @@ from ropewalk.frequencies import LENGTH_DEPENDENT, METHODS, Rotation, Setting
 
 Table = tuple[torch.Tensor, torch.Tensor]
 
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "halves": lambda columns: torch.cat((columns, columns), dim=-1),
+    "neighbours": lambda columns: torch.repeat_interleave(columns, 2, dim=-1),
+    "once": lambda columns: columns,
+}
+"""From one column per pair to the columns of cos and sin as a model wants them: all pairs and all pairs again (Llama),
+each pair twice (Cohere), or as they are (gpt-oss)."""
+
 
 def rotation_table(
-    position_ids: torch.Tensor, inv_freq: torch.Tensor, attention_scaling: float, dtype: torch.dtype
+    position_ids: torch.Tensor,
+    inv_freq: torch.Tensor,
+    attention_scaling: float,
+    dtype: torch.dtype,
+    layout: str = "halves",
 ) -> Table:
-    """cos and sin in the half-split layout.
+    """cos and sin of positions.
 
     Angles are float32: in bfloat16 neighbouring positions above 256 would be one.
 
     Args:
         position_ids: integers [batch, tokens].
         inv_freq: float32 [d/2] on the same device.
+        layout: a key of `LAYOUTS`.
 
     Returns:
-        cos and sin, each [batch, tokens, d] in `dtype`.
+        cos and sin, each [batch, tokens, d], or [batch, tokens, d/2] in the layout `once`, in `dtype`.
     """
     angles = position_ids[..., None].float() * inv_freq
     cos, sin = angles.cos(), angles.sin()
     if attention_scaling != 1.0:
         cos, sin = cos * attention_scaling, sin * attention_scaling
-    cos, sin = cos.to(dtype), sin.to(dtype)
-    return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+    lay_out = LAYOUTS[layout]
+    return lay_out(cos.to(dtype)), lay_out(sin.to(dtype))
 
 
 @dataclass(eq=False)
 class _Forward:
-    """What is known of one forward: identified by the model's own cos tensor, which every forward makes anew."""
+    """What is known of one forward."""
 
     own_cos: weakref.ref
     total_length: int | None = None
@@ -51,90 +69,124 @@ class _Forward:
 class RotaryTables:
     """Tables of a profile's frequency axis for the layers of one model.
 
+    Safe to use from several threads, each with forwards of its own; can be copied and pickled with a patched model.
+
     Args:
-        frequency: method and factors; its lists fit `num_layers`.
-        setting: native rotation and lengths.
-        num_layers: layers of the model.
+        frequency: method and factors; its lists fit the number of layers.
+        settings: one per layer. Layers that are to share tables have the same object.
 
     Attributes:
-        total_length: T for methods that depend on it; `None` takes the largest position of each forward + 1.
+        total_length: T where the rotation depends on it; `None` takes the largest position of each forward + 1.
     """
 
-    def __init__(self, frequency: Frequency, setting: Setting, num_layers: int) -> None:
+    def __init__(self, frequency: Frequency, settings: Sequence[Setting]) -> None:
         self.total_length: int | None = None
         self._formula = METHODS[frequency.method]
-        self._setting = setting
-        self._groups: list[dict] = []
+        self._groups: list[tuple[Setting, dict[str, Any]]] = []
         self._group_of: list[int] = []
-        for layer in range(num_layers):
-            fields = frequency.for_layer(layer)
-            if fields not in self._groups:
-                self._groups.append(fields)
-            self._group_of.append(self._groups.index(fields))
+        for layer, setting in enumerate(settings):
+            group = (setting, frequency.for_layer(layer))
+            if group not in self._groups:
+                self._groups.append(group)
+            self._group_of.append(self._groups.index(group))
         self._last_layer = {group: layer for layer, group in enumerate(self._group_of)}
-        self._fixed: list[Rotation] | None = None
-        if frequency.method not in LENGTH_DEPENDENT:
-            self._fixed = [self._formula(setting, **fields) for fields in self._groups]
+        self._fixed: list[Rotation | None] = [
+            None
+            if frequency.method in LENGTH_DEPENDENT or (setting.growth is not None and self._refers_to_native)
+            else self._formula(setting, **fields)
+            for setting, fields in self._groups
+        ]
         self._on_device: dict[tuple[int, torch.device], torch.Tensor] = {}
-        self._forward: _Forward | None = None
+        self._forwards: dict[int, _Forward] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What belongs to forwards in progress or to devices is not part of a copy.
+        return {**self.__dict__, "_on_device": {}, "_forwards": {}}
+
+    @property
+    def _refers_to_native(self) -> bool:
+        return self._formula in (METHODS["native"], METHODS["linear"])
 
     def for_layer(self, layer: int, own_cos: torch.Tensor, position_ids: torch.Tensor) -> Table | None:
         """The table of a layer, or `None` where its rotation is the model's own.
 
         Args:
-            own_cos: the model's cos [batch, tokens, d] of this forward; gives device and dtype.
+            own_cos: the model's cos [batch, tokens, columns] of this forward; gives device and dtype.
             position_ids: integers [batch, tokens].
 
         Raises:
             PatchError: positions and cos do not belong together.
         """
         group = self._group_of[layer]
-        if self._fixed is not None and self._fixed[group].equals(self._setting.native):
+        setting, _ = self._groups[group]
+        fixed = self._fixed[group]
+        if fixed is not None and setting.steady and fixed.equals(setting.native):
             return None
         forward = self._of(own_cos)
-        if group in forward.tables:
-            table = forward.tables[group]
-        else:
+        table = forward.tables.get(group)
+        if table is None:
             rotation = self._rotation(group, forward, position_ids)
-            if rotation.equals(self._setting.native):
+            if setting.steady and rotation.equals(setting.native):
                 return None
-            if own_cos.shape[:-1] != position_ids.shape or own_cos.shape[-1] != self._setting.dim:
+            columns = setting.dim // 2 if setting.layout == "once" else setting.dim
+            if own_cos.shape[:-1] != position_ids.shape or own_cos.shape[-1] != columns:
                 raise PatchError(
                     f"layer {layer}: cos has shape {tuple(own_cos.shape)}, position_ids {tuple(position_ids.shape)}; "
-                    f"expected [batch, tokens, {self._setting.dim}] and [batch, tokens]"
+                    f"expected [batch, tokens, {columns}] and [batch, tokens]"
                 )
             device = own_cos.device
             inv_freq = self._inv_freq(group, rotation, device)
-            table = rotation_table(position_ids.to(device), inv_freq, rotation.attention_scaling, own_cos.dtype)
+            table = rotation_table(
+                position_ids.to(device), inv_freq, rotation.attention_scaling, own_cos.dtype, setting.layout
+            )
             forward.tables[group] = table
         if layer == self._last_layer[group]:
             forward.tables.pop(group, None)
         return table
 
+    def rotation(self, layer: int, own_cos: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """What a layer rotates with in one forward, its own rotation included.
+
+        Args:
+            own_cos: the model's cos of this forward; gives the device.
+            position_ids: integers [batch, tokens].
+
+        Returns:
+            Inverse frequencies float32 [d/2], and the number that multiplies cos and sin.
+        """
+        group = self._group_of[layer]
+        rotation = self._fixed[group] or self._rotation(group, self._of(own_cos), position_ids)
+        return self._inv_freq(group, rotation, own_cos.device), rotation.attention_scaling
+
     def _of(self, own_cos: torch.Tensor) -> _Forward:
-        """The current forward; a new one when cos is another tensor than before."""
-        forward = self._forward
+        """The forward that a cos belongs to."""
+        key = id(own_cos)
+        forward = self._forwards.get(key)
         if forward is None or forward.own_cos() is not own_cos:
-            forward = self._forward = _Forward(weakref.ref(own_cos, self._end))
+            forwards = self._forwards
+
+            def end(reference: weakref.ref) -> None:
+                """A forward is over, completed or not: its tables go."""
+                known = forwards.get(key)
+                if known is not None and known.own_cos is reference:
+                    del forwards[key]
+
+            forward = forwards[key] = _Forward(weakref.ref(own_cos, end))
         return forward
 
-    def _end(self, own_cos: weakref.ref) -> None:
-        """A forward is over, completed or not: its tables go."""
-        if self._forward is not None and self._forward.own_cos is own_cos:
-            self._forward = None
-
     def _rotation(self, group: int, forward: _Forward, position_ids: torch.Tensor) -> Rotation:
-        if self._fixed is not None:
-            return self._fixed[group]
+        fixed = self._fixed[group]
+        if fixed is not None:
+            return fixed
         if group not in forward.rotations:
             if forward.total_length is None:
                 forward.total_length = self.total_length or int(position_ids.max()) + 1
-            setting = replace(self._setting, total_length=forward.total_length)
-            forward.rotations[group] = self._formula(setting, **self._groups[group])
+            setting, fields = self._groups[group]
+            forward.rotations[group] = self._formula(replace(setting, total_length=forward.total_length), **fields)
         return forward.rotations[group]
 
     def _inv_freq(self, group: int, rotation: Rotation, device: torch.device) -> torch.Tensor:
-        if self._fixed is None:
+        if self._fixed[group] is None:
             return rotation.inv_freq.to(device)
         key = (group, device)
         if key not in self._on_device:

@@ -1,23 +1,18 @@
 """Models that rotate in a way the patch does not cover are refused with the reason, not patched wrongly."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from transformers import (
-    CohereConfig,
-    CohereForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
-    GlmConfig,
-    GlmForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    GptOssConfig,
-    GptOssForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
 )
 
 from ropewalk import ModelShape, Profile, ProfileError, apply_profile
@@ -34,6 +29,14 @@ SMALL = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
+LATENT = {
+    "kv_lora_rank": 8,
+    "q_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 2,
+}
 
 
 def refusal(model):
@@ -45,64 +48,49 @@ def refusal(model):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "rope",
-    [
-        {"rope_type": "dynamic", "factor": 2.0},
-        {
-            "rope_type": "longrope",
-            "factor": 2.0,
-            "short_factor": [1.0] * 8,
-            "long_factor": [2.0] * 8,
-            "original_max_position_embeddings": 32,
-        },
-    ],
-    ids=lambda rope: rope["rope_type"],
-)
-def test_rotary_types_that_keep_state_between_calls(build, architecture, rope):
-    error = refusal(build(architecture, rope=rope))
-    assert error.field == "model.rope_type"
-    assert error.value == rope["rope_type"]
-    assert "keeps state" in error.allowed
-
-
 def test_an_unknown_rotary_type(build):
     model = build()
     model.model.rotary_emb.rope_type = "spiral"
     assert refusal(model).value == "spiral"
 
 
-@pytest.mark.parametrize(
-    ("config_class", "model_class", "extra"),
-    [
-        (CohereConfig, CohereForCausalLM, {}),
-        (GptOssConfig, GptOssForCausalLM, {"num_local_experts": 2, "num_experts_per_tok": 1}),
-    ],
-    ids=["interleaved", "half"],
-)
-def test_layouts_other_than_half_split_are_found_by_measurement(config_class, model_class, extra):
-    rope = {"rope_type": "default", "rope_theta": 10000.0}
-    error = refusal(model_class(config_class(**SMALL, **extra, rope_parameters=rope)))
+def test_a_layout_that_is_none_of_the_known_is_found_by_measurement(build):
+    model = build()
+    forward = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: tuple(part.flip(-1) for part in forward(x, position_ids))
+    error = refusal(model)
     assert error.field == "model.rotary"
-    assert "half-split" in error.allowed
+    assert "something else" in error.allowed
 
 
-@pytest.mark.parametrize(
-    ("config_class", "model_class"), [(GlmConfig, GlmForCausalLM), (Phi3Config, Phi3ForCausalLM)], ids=["glm", "phi3"]
-)
-def test_partial_rotation(config_class, model_class):
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-    error = refusal(model_class(config_class(**SMALL, rope_parameters=rope)))
-    assert (error.field, error.value) == ("model.partial_rotary_factor", 0.5)
+def test_a_number_of_rotated_dimensions_that_the_config_does_not_name(build):
+    model = build()
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq[:6]
+    error = refusal(model)
+    assert (error.field, error.value) == ("model.rotary_dim", 12)
+    assert "16 rotated" in error.allowed
 
 
-def test_rotation_by_layer_type():
-    config = Gemma3TextConfig(**SMALL)
-    with pytest.raises(ProfileError, match="per layer type"):
-        ModelShape.from_config(config)
-    shape = ModelShape("g", None, config.model_type, 2, 2, 2, 16, 1e6, 64)
-    with pytest.raises(ProfileError, match="not one per layer type"):
-        examine(Gemma3ForCausalLM(config), shape)
+def test_a_profile_for_another_number_of_rotated_dimensions(build):
+    model = build()
+    shape = replace(ModelShape.from_config(model.config), rotary_dim=8)
+    with pytest.raises(ProfileError, match=r"model\.rotary_dim: got 16; .* rotary_dim 8"):
+        apply_profile(model, Profile.identity(shape, 128))
+
+
+def test_layers_of_a_type_that_has_no_frequencies():
+    config = Gemma3TextConfig(**SMALL, layer_types=["full_attention", "sliding_attention"])
+    model = Gemma3ForCausalLM(config)
+    model.config.layer_types = ["full_attention", "chunked_attention"]
+    error = refusal(model)
+    assert error.field == "model.layer_types"
+    assert "full_attention, sliding_attention" in error.allowed
+
+
+def test_latent_attention():
+    config = DeepseekV3Config(**{**SMALL, "head_dim": 8}, **LATENT)
+    error = refusal(DeepseekV3ForCausalLM(config))
+    assert (error.field, error.value) == ("model.attention", "DeepseekV3Attention with latent keys (kv_lora_rank 8)")
 
 
 def test_a_model_without_rotation():

@@ -1,13 +1,18 @@
 """What a profile knows of a model is read from its config, the original trained length included."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from transformers import (
     Gemma3TextConfig,
+    Glm4Config,
     GPTNeoXConfig,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
     Phi3Config,
+    PhiConfig,
     Qwen2Config,
     Qwen3Config,
 )
@@ -78,10 +83,51 @@ def test_heads_without_groups_have_as_many_key_heads():
     assert (shape.num_heads, shape.num_kv_heads, shape.head_dim) == (8, 8, 8)
 
 
-def test_a_base_per_layer_type_is_refused():
-    with pytest.raises(ProfileError, match="per layer type") as caught:
-        ModelShape.from_config(Gemma3TextConfig())
+def test_of_a_base_per_layer_type_that_of_full_attention_is_read():
+    shape = ModelShape.from_config(Gemma3TextConfig())
+    assert (shape.rope_theta, shape.trained_length) == (1e6, 131072)
+
+
+def test_layer_types_without_full_attention_are_refused():
+    config = Gemma3TextConfig()
+    config.rope_parameters = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    with pytest.raises(ProfileError, match="full_attention") as caught:
+        ModelShape.from_config(config)
     assert caught.value.field == "model.rope_parameters"
+
+
+@pytest.mark.parametrize(
+    ("config", "head_dim", "rotary_dim"),
+    [
+        (GPTNeoXConfig(num_attention_heads=8, hidden_size=512), 64, 16),
+        (GPTNeoXConfig(num_attention_heads=8, hidden_size=512, rotary_pct=0.5), 64, 32),
+        (PhiConfig(num_attention_heads=8, hidden_size=512, partial_rotary_factor=0.5), 64, 32),
+        (Glm4Config(num_attention_heads=8, hidden_size=512, head_dim=64), 64, 32),
+        (LlamaConfig(num_attention_heads=8, hidden_size=512), 64, 64),
+        (
+            SimpleNamespace(
+                **{**GPTNeoXConfig(num_attention_heads=8, hidden_size=512).to_dict(), "rope_parameters": None},
+                rope_theta=1e4,
+                rotary_pct=0.75,
+            ),
+            64,
+            48,
+        ),
+    ],
+    ids=["gpt_neox", "rotary_pct", "phi", "glm4", "llama", "older"],
+)
+def test_reads_how_much_of_a_head_is_rotated(config, head_dim, rotary_dim):
+    shape = ModelShape.from_config(config)
+    assert (shape.head_dim, shape.rotary_dim) == (head_dim, rotary_dim)
+    assert ModelShape.from_dict(shape.to_dict()) == shape
+
+
+def test_the_rotary_dimension_is_left_out_of_a_file_where_it_is_the_head_s():
+    whole = ModelShape("m", None, "llama", 2, 4, 2, 16, 10000.0, 32)
+    assert whole.rotary_dim == 16
+    assert "rotary_dim" not in whole.to_dict()
+    assert whole == ModelShape("m", None, "llama", 2, 4, 2, 16, 10000.0, 32, 16)
+    assert replace(whole, rotary_dim=8).to_dict()["rotary_dim"] == 8
 
 
 def test_a_model_without_attention_is_refused():
@@ -100,6 +146,10 @@ def test_a_model_without_attention_is_refused():
         ("num_heads", True),
         ("num_kv_heads", 3),
         ("head_dim", 15),
+        ("rotary_dim", 18),
+        ("rotary_dim", 7),
+        ("rotary_dim", 0),
+        ("rotary_dim", 4.0),
         ("rope_theta", float("nan")),
         ("rope_theta", 1.0),
         ("rope_theta", 10**400),
