@@ -320,7 +320,7 @@ def in_doubles(model: nn.Module) -> nn.Module:
         elif kind == "CohereLayerNorm":
             module.forward = _layer_norm(module)
         elif kind.endswith("RotaryEmbedding"):
-            module.forward = _rotary(module, interleaved="Cohere" in kind)
+            module.forward = _rotary(module, kind)
     return model
 
 
@@ -341,10 +341,13 @@ def _layer_norm(module: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
     return forward
 
 
-def _rotary(module: nn.Module, interleaved: bool) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def _rotary(module: nn.Module, kind: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     def forward(x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         angles = position_ids[..., None].double() * module.inv_freq
-        angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat((angles, angles), -1)
+        if kind.startswith("Cohere"):
+            angles = angles.repeat_interleave(2, -1)
+        elif not kind.startswith("GptOss"):
+            angles = torch.cat((angles, angles), -1)
         return angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
 
     return forward

@@ -11,6 +11,8 @@ from transformers import (
     Gemma2ForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -36,10 +38,22 @@ KINDS: dict[str, tuple[type, type, dict[str, Any]]] = {
         Gemma2ForCausalLM,
         {**HEADED, "sliding_window": 30, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 20},
     ),
+    "sinks": (
+        GptOssConfig,
+        GptOssForCausalLM,
+        {
+            **HEADED,
+            "sliding_window": 30,
+            "num_local_experts": 1,
+            "num_experts_per_tok": 1,
+            "experts_implementation": "eager",
+        },
+    ),
     "partial": (GPTNeoXConfig, GPTNeoXForCausalLM, {}),
     "interleaved": (CohereConfig, CohereForCausalLM, {"num_key_value_heads": 2}),
 }
 INTERLEAVED = ("interleaved",)
+EAGER = ("softcap", "sinks")  # not in sdpa
 
 
 def build(kind: str = "gqa", *, seed: int = 0, **changes: Any) -> nn.Module:
@@ -59,7 +73,7 @@ def build(kind: str = "gqa", *, seed: int = 0, **changes: Any) -> nn.Module:
         "num_attention_heads": 4,
         "max_position_embeddings": TRAINED,
         "rope_parameters": rope,
-        "attn_implementation": "eager" if kind == "softcap" else "sdpa",
+        "attn_implementation": "eager" if kind in EAGER else "sdpa",
         "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": None,
@@ -72,7 +86,7 @@ def build(kind: str = "gqa", *, seed: int = 0, **changes: Any) -> nn.Module:
         for name, parameter in sorted(model.named_parameters()):
             if parameter.dim() > 1:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "sinks")):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
     return model
 

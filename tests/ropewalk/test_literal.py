@@ -17,7 +17,7 @@ from tests.ropewalk.literal import (
     score_of,
     scores,
 )
-from tests.ropewalk.small_models import INTERLEAVED, KINDS, build, tokens
+from tests.ropewalk.small_models import EAGER, INTERLEAVED, KINDS, build, tokens
 
 # By hand
 
@@ -145,7 +145,7 @@ def test_an_identity_is_the_model_itself(kind, fields):
     literal = LiteralModel(model, fields, interleaved=kind in INTERLEAVED)
     with torch.no_grad():
         plain = in_doubles(model)(input_ids=ids).logits
-    tolerance = 1e-5 if kind == "softcap" else 1e-10  # eager attention takes its softmax in float32
+    tolerance = 1e-5 if kind in EAGER else 1e-10  # eager attention takes its softmax in float32
     torch.testing.assert_close(literal.logits(ids), plain, rtol=0, atol=tolerance)
 
 
@@ -159,7 +159,7 @@ def test_padding_positions_and_masks_are_those_of_the_model(kind):
     literal = LiteralModel(model, {"method": "none"}, interleaved=kind in INTERLEAVED)
     options = {"attention_mask": mask, "position_ids": positions}
     # Eager attention gives NaN for a query that sees nothing in float64, whose mask float32's softmax cannot hold.
-    compared, tolerance = (model, 1e-4) if kind == "softcap" else (in_doubles(model), 1e-10)
+    compared, tolerance = (model, 1e-4) if kind in EAGER else (in_doubles(model), 1e-10)
     with torch.no_grad():
         plain = compared(input_ids=ids, **options).logits.double()
     got = literal.logits(ids, **options)
