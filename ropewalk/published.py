@@ -1,7 +1,7 @@
 """Settings of published methods by name, each with its source: data, from which `published` makes a model's profile.
 
-What a source leaves to the model or the target length is a `Formula`. Where no source gives a value the description
-says that the choice is this project's own.
+What a source leaves to the model or the target length is a `Formula`. Where no source gives a value the note says so:
+the choice is then this project's own.
 
 The factors of DPE were found for one model each, so they are refused for another architecture; to try them there, or
 others, write the distance axis out instead of naming it. A model's shape does not hold its llama3 scaling, so the
@@ -75,8 +75,9 @@ class Published:
     """A published profile before it is made for a model.
 
     Attributes:
-        description: what it does, and what of it is not published.
+        description: what it does.
         source: where the figures stand.
+        note: what of it is not published.
         frequency, distance: fields of the axis, as numbers or as `Formula`; the axis is left alone where it is empty.
         made_for: the only architecture it is for; None: any.
         target_length: N that the figures are for, and the longest it is given out for; None: any, to be named.
@@ -88,6 +89,7 @@ class Published:
     distance: Mapping[str, Any] = field(default_factory=dict)
     made_for: MadeFor | None = None
     target_length: int | None = None
+    note: str = ""
 
     @property
     def method(self) -> str:
@@ -154,22 +156,24 @@ MISTRAL_7B = MadeFor("Mistral-7B-v0.2", "mistral", 32, 32, 8, 128, 1e6, (32768,)
 QWEN_2_5_7B = MadeFor("Qwen2.5-7B", "qwen2", 28, 28, 4, 128, 1e6, (32768, 131072))
 
 _KEY_PAIRS = (
-    "All pairs are scaled unless key_dims is given: the paper scales the top 48 of 64 in each head, which has to be "
-    "measured on the model."
+    "All dimension pairs are scaled unless key_dims is given: the paper scales the top 48 of 64 in each head, which "
+    "has to be measured on the model."
 )
 
 
-def _dpe(model: MadeFor, factors: tuple[int, ...], which: str) -> Published:
+def _dpe(model: MadeFor, factors: tuple[int, ...], description: str) -> Published:
     return Published(
-        description=f"DPE, {which}, eight equal groups of dimension pairs. {_KEY_PAIRS}",
+        description=description,
         source="arXiv 2504.18857",
         distance={"method": "dpe", "window": 1024, "scale_factors": factors},
         made_for=model,
         target_length=LONG,
+        note=_KEY_PAIRS,
     )
 
 
-_USUAL = "usual setting at 128k; what the DPE paper (arXiv 2504.18857) took for its baselines is not published"
+_USUAL = "usual setting at 128k"
+_UNKNOWN = "What the DPE paper (arXiv 2504.18857) took for its baselines is not published."
 
 PUBLISHED: dict[str, Published] = {
     "dpe-llama-3-8b": _dpe(
@@ -178,9 +182,9 @@ PUBLISHED: dict[str, Published] = {
     "dpe-llama-3-8b-alt": _dpe(
         LLAMA_3_8B,
         (2, 8, 2, 8, 32, 32, 32, 4),
-        "8k to 128k: a second published set, in conflict with dpe-llama-3-8b, which is the one that was run",
+        "8k to 128k: a second published set, in conflict with dpe-llama-3-8b",
     ),
-    "dpe-mistral-7b-v0.2": _dpe(MISTRAL_7B, (4, 16, 2, 16, 32, 16, 16, 2), "32k to 128k"),
+    "dpe-mistral-7b-v0.2": _dpe(MISTRAL_7B, (4, 16, 2, 16, 32, 16, 16, 2), "to 128k"),
     "dpe-llama-3.1-8b": _dpe(LLAMA_3_1_8B, (2, 32, 32, 2, 2, 2, 2, 1), "within the window of 128k"),
     "dpe-qwen2.5-7b": _dpe(QWEN_2_5_7B, (2, 16, 8, 8, 32, 8, 2, 4), "within the window of 128k"),
     "self-extend": Published(
@@ -188,18 +192,20 @@ PUBLISHED: dict[str, Published] = {
         _USUAL,
         distance={"method": "self_extend", "window": 1024, "group_size": 32},
         target_length=LONG,
+        note=_UNKNOWN,
     ),
     "rerope": Published(
         "ReRoPE: every distance beyond the window is the window.",
         _USUAL,
         distance={"method": "rerope", "window": 1024},
         target_length=LONG,
+        note=_UNKNOWN,
     ),
     "leaky-rerope": Published(
-        "Leaky ReRoPE: distances beyond the window grow 1/slope as fast. No setting is published: the window is that "
-        "of rerope, the slope puts the farthest token at L0, both this project's choice.",
+        "Leaky ReRoPE: distances beyond the window grow 1/slope as fast.",
         "this project's choice",
         distance={"method": "leaky_rerope", "window": 1024, "slope": SLOPE},
+        note="No setting is published: the window is that of rerope, the slope brings the farthest token to L0.",
     ),
     "dca": Published(
         "Dual Chunk Attention: positions within chunks, exact near their borders.",
@@ -286,6 +292,8 @@ def provenance(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a profile file says of where its figures come from."""
     known = PUBLISHED[name]
     result: dict[str, Any] = {"published": name, "source": known.source, "description": known.description}
+    if known.note:
+        result["note"] = known.note
     if known.made_for is not None:
         result["made_for"] = known.made_for.name
     if given:

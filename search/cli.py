@@ -1,15 +1,15 @@
 """The command line. Exit codes: 0 done, 2 bad input or impossible request, 3 stopped and resumable, 1 anything else."""
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ropewalk import __version__, load_profile
+from ropewalk import __version__
 from ropewalk.errors import FieldError
+from search import profile_commands
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 
@@ -41,16 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     download.add_argument("--tracking-uri", help="default: MLFLOW_TRACKING_URI, else mlflow.db in this folder")
     download.set_defaults(command=_download)
 
-    profile = commands.add_parser("profile", help="show or check a profile file").add_subparsers(
-        required=True, metavar="ACTION"
-    )
-    show = profile.add_parser("show", help="print what a profile does and where it comes from")
-    show.add_argument("file", type=Path)
-    show.set_defaults(command=_profile_show)
-    check = profile.add_parser("check", help="validate a profile, and that it fits a model when one is named")
-    check.add_argument("file", type=Path)
-    check.add_argument("--model", help="Hub id or folder of the model it should fit")
-    check.set_defaults(command=_profile_check)
+    profile_commands.add(commands)
     return parser
 
 
@@ -103,22 +94,4 @@ def _download(args: argparse.Namespace) -> int:
 
     profile = download_profile(args.what, args.output, args.tracking_uri)
     print(f"{args.output}: profile {profile.name} for {profile.model.id}, {profile.target_length} tokens")
-    return DONE
-
-
-def _profile_show(args: argparse.Namespace) -> int:
-    print(json.dumps(load_profile(args.file).to_dict(), indent=2, ensure_ascii=False))
-    return DONE
-
-
-def _profile_check(args: argparse.Namespace) -> int:
-    profile = load_profile(args.file)
-    fits = ""
-    if args.model:
-        from workers.loading import read_shape
-        from workers.spec import ModelSpec
-
-        profile.check_fits(read_shape(ModelSpec(id=args.model)))
-        fits = f"; fits {args.model}"
-    print(f"{args.file}: valid, {profile.frequency.method}, {profile.model.num_layers} layers{fits}")
     return DONE

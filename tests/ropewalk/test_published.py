@@ -38,7 +38,7 @@ def test_dpe_has_the_published_factors_in_eight_equal_groups(name):
     assert (distance.method, distance.window, distance.key_dims) == ("dpe", 1024, None)
     assert distance.scale_factors == factors
     assert distance.bounds(64) == (0, 8, 16, 24, 32, 40, 48, 56, 64)
-    assert "key_dims" in PUBLISHED[name].description
+    assert "key_dims" in profile.provenance["note"]
 
 
 def test_the_two_sets_for_llama_3_8b_are_told_apart():
