@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ropewalk.errors import ProfileError
-from ropewalk.probing import Arrived, Table, arrived, own_table, probing, undisturbed
+from ropewalk.probing import Arrived, Table, arrived, before_each, input_device, own_table, undisturbed
 from ropewalk.twin import twin
 
 _TOKENS = 5
@@ -55,23 +55,11 @@ def attention_pairs(model: nn.Module, attentions: Sequence[nn.Module]) -> tuple[
     model, attentions = twin(model, attentions)
     found: dict[int, LayerPairs] = {}
 
-    def measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: int) -> None:
-        if not probing():
-            found[layer] = _measure(module, args, kwargs, layer)
+    def measure(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found[layer] = _measure(module, args, kwargs, layer)
 
-    hooks = []
-    try:
-        for layer, module in enumerate(attentions):
-
-            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: int = layer) -> None:
-                measure(module, args, kwargs, layer)
-
-            hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-        with undisturbed(model):
-            model(input_ids=_ids(model), use_cache=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with undisturbed(model), before_each(attentions, measure):
+        model(input_ids=_ids(model), use_cache=False)
     for layer, module in enumerate(attentions):
         if layer not in found:
             raise ProfileError(
@@ -81,9 +69,8 @@ def attention_pairs(model: nn.Module, attentions: Sequence[nn.Module]) -> tuple[
 
 
 def _ids(model: nn.Module) -> torch.Tensor:
-    weight = model.get_input_embeddings().weight
-    ids = torch.arange(1, _TOKENS + 1)[None] % weight.shape[0]
-    return ids if weight.is_meta else ids.to(weight.device)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    return (torch.arange(1, _TOKENS + 1)[None] % vocabulary).to(input_device(model))
 
 
 def _check_kind(module: nn.Module) -> None:

@@ -6,10 +6,11 @@ touched, and what the model computes stays as it was.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,9 +55,25 @@ def _keep(
 AttentionInterface.register(_IMPLEMENTATION, _keep)
 
 
-def probing() -> bool:
-    """Whether the call under way is one that `arrived` makes; hooks of the module let it pass."""
-    return _arrived.get() is not None
+@contextmanager
+def before_each(
+    attentions: Sequence[nn.Module],
+    measure: Callable[[int, nn.Module, tuple[Any, ...], dict[str, Any]], None],
+) -> Iterator[None]:
+    """Call `measure(layer, module, args, kwargs)` before each attention of a forward, not before the calls it makes."""
+
+    def hook(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if _arrived.get() is None:
+            measure(layer, module, args, kwargs)
+
+    hooks = []
+    try:
+        for layer, module in enumerate(attentions):
+            hooks.append(module.register_forward_pre_hook(partial(hook, layer), with_kwargs=True))
+        yield
+    finally:
+        for registered in hooks:
+            registered.remove()
 
 
 def arrived(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], table: Table) -> Arrived:
@@ -140,3 +157,9 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             module._buffers.update(buffers)
         for module in training:
             module.training = True
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """Where a model's token ids go; the CPU when accelerate keeps the embedding elsewhere and moves them itself."""
+    device = model.get_input_embeddings().weight.device
+    return torch.device("cpu") if device.type == "meta" else device

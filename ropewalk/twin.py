@@ -25,14 +25,12 @@ def twin(model: nn.Module, attentions: Sequence[nn.Module]) -> tuple[nn.Module, 
     """The model itself when it has weights, else its small twin on the CPU, each with its attention modules.
 
     The twin has as many layers and the head dimension of the model; hidden size, number of heads and vocabulary are
-    small. Weights that accelerate has put elsewhere count as there.
+    small.
 
     Raises:
         ProfileError: no twin can be made from the config.
     """
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        return model, attentions
-    if any(hasattr(module, "_hf_hook") for module in model.modules()):
+    if has_weights(model):
         return model, attentions
     names = {id(module): name for name, module in model.named_modules()}
     state = torch.get_rng_state()
@@ -47,6 +45,13 @@ def twin(model: nn.Module, attentions: Sequence[nn.Module]) -> tuple[nn.Module, 
         ) from error
     finally:
         torch.set_rng_state(state)
+
+
+def has_weights(model: nn.Module) -> bool:
+    """Whether forwards of the model compute numbers; weights that accelerate has put elsewhere count as there."""
+    return any(hasattr(module, "_hf_hook") for module in model.modules()) or not any(
+        parameter.is_meta for parameter in model.parameters()
+    )
 
 
 def _small_config(config: Any) -> Any:
