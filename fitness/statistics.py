@@ -56,7 +56,7 @@ def bootstrap_mean(
         ValueError: no values, or not as many clusters as values.
     """
     data = np.asarray(values, dtype=float)
-    groups = _groups(data, clusters)
+    groups = cluster_numbers(data, clusters)
     mean = float(data.mean())
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence)
@@ -90,7 +90,7 @@ def paired_bootstrap(
     if first.shape != second.shape:
         raise ValueError(f"{first.size} values cannot be paired with {second.size}")
     data = first - second
-    groups = _groups(data, clusters)
+    groups = cluster_numbers(data, clusters)
     mean = float(data.mean())
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence) if _binary(first) and _binary(second) else 0.0
@@ -112,7 +112,7 @@ def by_position(
     return result
 
 
-def _groups(data: np.ndarray, clusters: Sequence[Hashable]) -> np.ndarray:
+def cluster_numbers(data: np.ndarray, clusters: Sequence[Hashable]) -> np.ndarray:
     """Of each value, the number of its cluster, in order of appearance; of its own if there is only one cluster."""
     if not data.size or data.size != len(clusters):
         raise ValueError(f"{data.size} values need as many clusters and at least one, got {len(clusters)}")

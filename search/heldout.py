@@ -55,25 +55,30 @@ def table(
         if outcome.score is None or short.score is None:
             result.append({**entry, "failed": outcome.reason or short.reason})
             continue
-        loss = _difference(unharmed, short, metric, seed)
+        loss = difference(unharmed, short, metric, seed)
         entry |= {
-            "heldout": _mean(outcome, metric, seed),
-            "gain_over_identity": _difference(outcome, identity, metric, seed),
-            "winner_minus": _difference(winner, outcome, metric, seed),
-            "accuracy": _mean(outcome, "exact", seed),
-            "winner_minus_accuracy": _difference(winner, outcome, "exact", seed),
-            "by_position": [
-                {"position": position, **_fields(interval, n)}
-                for position, (interval, n) in by_position(outcome.scores, metric, seed).items()
-            ],
+            "heldout": mean(outcome, metric, seed),
+            "gain_over_identity": difference(outcome, identity, metric, seed),
+            "winner_minus": difference(winner, outcome, metric, seed),
+            "accuracy": mean(outcome, "exact", seed),
+            "winner_minus_accuracy": difference(winner, outcome, "exact", seed),
+            "by_position": positions(outcome, metric, seed),
             "guard": {
-                **_mean(short, metric, seed),
+                **mean(short, metric, seed),
                 "loss": loss,
                 "harmful": loss is not None and loss["score"] > tolerance,
             },
         }
         result.append(entry)
     return result
+
+
+def positions(outcome: Outcome, metric: str, seed: int) -> list[dict[str, Any]]:
+    """The mean at each gold position with its interval; none where the task has no positions."""
+    return [
+        {"position": position, **_fields(interval, n)}
+        for position, (interval, n) in by_position(outcome.scores, metric, seed).items()
+    ]
 
 
 def _contexts(scores: Sequence[Score]) -> list[str]:
@@ -84,12 +89,13 @@ def _fields(interval: Interval, n: int) -> dict[str, Any]:
     return {"score": interval.mean, "low": interval.low, "high": interval.high, "n": n}
 
 
-def _mean(outcome: Outcome, metric: str, seed: int) -> dict[str, Any]:
+def mean(outcome: Outcome, metric: str, seed: int) -> dict[str, Any]:
+    """The mean over all questions with its interval, as plain data."""
     interval = bootstrap_mean(values(outcome.scores, metric), _contexts(outcome.scores), seed=seed)
     return _fields(interval, len(outcome.scores))
 
 
-def _difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any] | None:
+def difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any] | None:
     """Paired mean of a − b with its interval; None where one of the two failed."""
     if a.score is None or b.score is None:
         return None
