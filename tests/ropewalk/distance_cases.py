@@ -1,14 +1,17 @@
 """Profiles of every distance method for a model, and what they are compared with."""
 
+import inspect
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import Cache, DynamicCache
 
 from ropewalk import Distance, Frequency, ModelShape, Profile, apply_profile
 from tests.ropewalk.literal import LiteralModel
-from tests.ropewalk.small_models import INTERLEAVED, TRAINED, build
+from tests.ropewalk.small_models import INTERLEAVED, KINDS, TRAINED, build
 
 METHODS: dict[str, dict[str, Any]] = {
     "rerope": {"method": "rerope", "window": 7},
@@ -21,6 +24,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "dpe key heads": {"method": "dpe", "window": 11, "scale_factors": [2.0, 5.0], "key_dims": "kv_head"},
 }
 """Fields by a name; `key_dims` is drawn for the model. No factor divides its window."""
+
+SLIDING = [kind for kind, parts in KINDS.items() if "sliding_window" in parts[2]]
+WINDOWED = [method for method in METHODS if method != "dca"]
+"""Methods that a sliding window can be honoured under."""
+KIND_AND_METHOD = [(kind, method) for kind in KINDS for method in METHODS if kind not in SLIDING or method != "dca"]
+
+ROUNDING = 2e-5
+"""Of the largest logit, what float32 may lose in two layers: some five times what the plain models lose."""
 
 
 def shape_of(model: nn.Module) -> ModelShape:
@@ -92,3 +103,17 @@ def run(model: nn.Module, ids: torch.Tensor, **options: Any) -> torch.Tensor:
 def off(got: torch.Tensor, expected: torch.Tensor) -> float:
     """Largest difference of two logits in units of the largest expected logit."""
     return ((got.double() - expected.double()).abs().max() / expected.double().abs().max()).item()
+
+
+def in_pieces(
+    model: nn.Module, ids: torch.Tensor, sizes: Sequence[int], cache: Cache | None = None, **options: Any
+) -> torch.Tensor:
+    """Logits of passes of these sizes over one cache; the last size is repeated to the end."""
+    cache = DynamicCache(config=model.config) if cache is None else cache
+    name = "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
+    parts, start, sizes = [], 0, list(sizes)
+    while start < ids.shape[1]:
+        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+        parts.append(run(model, ids[:, start : start + size], use_cache=True, **{name: cache}, **options))
+        start += size
+    return torch.cat(parts, 1)

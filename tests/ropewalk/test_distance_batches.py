@@ -1,0 +1,120 @@
+"""`generate`, padded batches and given positions under a distance method give what the definition gives."""
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from tests.ropewalk.distance_cases import METHODS, ROUNDING, WINDOWED, Case, off, run
+from tests.ropewalk.small_models import tokens
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return request.param
+
+
+def test_generate_gives_the_tokens_of_the_definition(method):
+    case, ids = Case(method), tokens(60, batch=2)
+    with case.patched():
+        got = case.model.generate(ids, max_new_tokens=12, do_sample=False)
+    assert torch.equal(got[:, 60:], case.literal.greedy(ids, 12))
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_generate_with_a_sliding_window(name):
+    case, ids = Case(name, "sliding"), tokens(60)
+    with case.patched():
+        got = case.model.generate(ids, max_new_tokens=12, do_sample=False)
+    assert torch.equal(got[:, 60:], case.literal.greedy(ids, 12))
+
+
+def test_generate_with_a_static_cache(method):
+    case, ids = Case(method), tokens(60)
+    with case.patched():
+        got = case.model.generate(ids, max_new_tokens=12, do_sample=False, cache_implementation="static")
+    assert torch.equal(got[:, 60:], case.literal.greedy(ids, 12))
+
+
+def test_beam_search_with_a_cache_finds_what_it_finds_without(method):
+    case, ids = Case(method), tokens(50, batch=2)
+    options = {"max_new_tokens": 10, "num_beams": 3, "do_sample": False}
+    with case.patched():
+        cached = case.model.generate(ids, **options)
+        assert torch.equal(cached, case.model.generate(ids, use_cache=False, **options))
+    literal = case.literal.model.generate(ids, use_cache=False, **options)
+    assert torch.equal(cached, literal)
+
+
+def test_generate_pads_on_the_left(method):
+    case = Case(method)
+    long, short = tokens(60), tokens(43, seed=1)
+    ids = torch.cat((long, torch.cat((torch.zeros(1, 17, dtype=torch.long), short), 1)))
+    mask = (ids != 0).long()
+    with case.patched():
+        got = case.model.generate(ids, attention_mask=mask, max_new_tokens=10, do_sample=False)
+    assert torch.equal(got[:1, 60:], case.literal.greedy(long, 10))
+    assert torch.equal(got[1:, 60:], case.literal.greedy(short, 10))
+
+
+@pytest.mark.parametrize("kind", ["gqa", "sliding", "partial"])
+@pytest.mark.parametrize("name", WINDOWED)
+def test_left_padding(name, kind):
+    case, ids = Case(name, kind), tokens(70, batch=3)
+    mask = torch.ones_like(ids)
+    mask[0, :23], mask[2, :1] = 0, 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    with case.patched():
+        counted = run(case.model, ids, attention_mask=mask, position_ids=positions)
+        default = run(case.model, ids, attention_mask=mask)
+        split = []
+        cache = DynamicCache(config=case.model.config)
+        for part in torch.arange(70).split([40, 29, 1]):
+            seen = mask[:, : part[-1] + 1]
+            options = {"attention_mask": seen, "position_ids": positions[:, part], "past_key_values": cache}
+            split.append(run(case.model, ids[:, part], use_cache=True, **options))
+    real = mask == 1
+    for row in range(3):
+        alone = case.literal.logits(ids[row : row + 1, mask[row] == 1])[0]
+        assert off(counted[row, mask[row] == 1], alone) < ROUNDING
+        assert off(torch.cat(split, 1)[row, mask[row] == 1], alone) < ROUNDING
+    assert off(default[real], case.literal.logits(ids, attention_mask=mask)[real]) < ROUNDING
+    assert torch.isfinite(counted).all()
+
+
+def test_left_padding_with_dca():
+    test_left_padding("dca", "gqa")
+
+
+def test_right_padding(method):
+    case, ids = Case(method), tokens(70, batch=3)
+    mask = torch.ones_like(ids)
+    mask[0, 40:], mask[2, 69:] = 0, 0
+    with case.patched():
+        got = run(case.model, ids, attention_mask=mask)
+    for row in range(3):
+        alone = case.literal.logits(ids[row : row + 1, mask[row] == 1])[0]
+        assert off(got[row, mask[row] == 1], alone) < ROUNDING
+
+
+def test_a_hole_in_the_attention_mask(method):
+    case, ids = Case(method), tokens(70, batch=2)
+    mask = torch.ones_like(ids)
+    mask[0, 20:31] = 0
+    expected = case.literal.logits(ids, attention_mask=mask)
+    with case.patched():
+        got = run(case.model, ids, attention_mask=mask)
+        pieces = []
+        cache = DynamicCache(config=case.model.config)
+        for part in torch.arange(70).split([25, 44, 1]):
+            options = {"attention_mask": mask[:, : part[-1] + 1], "past_key_values": cache}
+            pieces.append(run(case.model, ids[:, part], use_cache=True, **options))
+    assert off(got[mask == 1], expected[mask == 1]) < ROUNDING
+    assert off(torch.cat(pieces, 1)[mask == 1], expected[mask == 1]) < ROUNDING
+
+
+def test_positions_that_begin_elsewhere_in_each_row(method):
+    case, ids = Case(method), tokens(50, batch=2)
+    positions = torch.arange(50) + torch.tensor([[5], [31]])
+    with case.patched():
+        got = run(case.model, ids, position_ids=positions)
+    assert off(got, case.literal.logits(ids, position_ids=positions)) < ROUNDING

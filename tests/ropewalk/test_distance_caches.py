@@ -1,0 +1,126 @@
+"""A text in pieces over a cache gives what the definition gives for the whole of it.
+
+Chunks, tokens one by one, several questions over one context, static caches, and layers with a sliding window, whose
+cache forgets.
+"""
+
+import pytest
+import torch
+from transformers import DynamicCache, StaticCache
+
+from ropewalk import ProfileError
+from tests.ropewalk.distance_cases import (
+    KIND_AND_METHOD,
+    METHODS,
+    ROUNDING,
+    SLIDING,
+    WINDOWED,
+    Case,
+    in_pieces,
+    off,
+    run,
+)
+from tests.ropewalk.small_models import tokens
+
+LENGTH = 80
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return request.param
+
+
+@pytest.mark.parametrize("sizes", [[1], [7], [16], [33], [3, 50, 2, 11, 40]], ids=str)
+def test_chunked_prefill(method, sizes):
+    case, ids = Case(method), tokens(LENGTH, batch=2)
+    with case.patched():
+        got = in_pieces(case.model, ids, sizes)
+    assert off(got, case.literal.logits(ids)) < ROUNDING
+
+
+@pytest.mark.parametrize(("kind", "name"), KIND_AND_METHOD)
+def test_token_by_token_after_a_prefill(kind, name):
+    case, ids = Case(name, kind), tokens(LENGTH)
+    with case.patched():
+        got = in_pieces(case.model, ids, [33, 1])
+    assert off(got, case.literal.logits(ids)) < ROUNDING
+
+
+def test_questions_in_turn_over_one_context_that_is_cut_back(method):
+    case, context = Case(method), tokens(55)
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        run(case.model, context, past_key_values=cache, use_cache=True)
+        for seed, length in enumerate([9, 1, 25, 4]):
+            question = tokens(length, seed=seed + 1)
+            got = in_pieces(case.model, question, [3, 100], cache=cache)
+            expected = case.literal.logits(torch.cat((context, question), 1))[:, 55:]
+            assert off(got, expected) < ROUNDING
+            cache.crop(-length)
+            assert cache.get_seq_length() == 55
+
+
+@pytest.mark.parametrize("chunk", [55, 20])
+def test_questions_packed_side_by_side_over_one_context(method, chunk):
+    case, context = Case(method), tokens(55)
+    questions = [tokens(length, seed=length) for length in (9, 1, 20)]
+    owner = torch.tensor([i for i, q in enumerate(questions) for _ in range(q.shape[1])])
+    visible = (owner[:, None] == owner[None, :]).tril()
+    visible = torch.cat((visible.new_ones(len(owner), 55), visible), 1)[None, None]
+    positions = torch.cat([torch.arange(55, 55 + q.shape[1]) for q in questions])[None]
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        in_pieces(case.model, context, [chunk], cache=cache)
+        for _ in range(2):  # the cache is as good afterwards
+            got = run(
+                case.model,
+                torch.cat(questions, 1),
+                position_ids=positions,
+                attention_mask=visible,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache.crop(-len(owner))
+            for question, part in zip(questions, got.split([q.shape[1] for q in questions], 1), strict=True):
+                expected = case.literal.logits(torch.cat((context, question), 1))[:, 55:]
+                assert off(part, expected) < ROUNDING
+
+
+def test_packed_questions_with_a_mask_of_numbers_to_add(method):
+    case, ids = Case(method), tokens(60)
+    visible = torch.ones(60, 60).tril().bool()
+    visible[:, 3:9] &= torch.eye(60, dtype=torch.bool)[:, 3:9]
+    added = torch.zeros(60, 60).masked_fill(~visible, torch.finfo(torch.float32).min)[None, None]
+    expected = case.literal.logits(ids, attention_mask=visible[None, None])
+    with case.patched():
+        assert off(run(case.model, ids, attention_mask=visible[None, None]), expected) < ROUNDING
+        assert off(run(case.model, ids, attention_mask=added), expected) < ROUNDING
+
+
+def test_a_static_cache(method):
+    case, ids = Case(method), tokens(LENGTH, batch=2)
+    with case.patched():
+        cache = StaticCache(config=case.model.config, max_cache_len=100)
+        got = in_pieces(case.model, ids, [30, 17, 1], cache=cache)
+    assert off(got, case.literal.logits(ids)) < ROUNDING
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.parametrize("kind", SLIDING)
+@pytest.mark.parametrize("window", [1, 12, 29, 30, 31, 60])
+def test_chunks_and_decode_with_a_sliding_window(kind, name, window):
+    fields = METHODS[name] | {"window": window}
+    case, ids = Case(fields, kind), tokens(LENGTH)
+    expected = case.literal.logits(ids)
+    with case.patched():
+        assert off(run(case.model, ids), expected) < ROUNDING
+        assert off(in_pieces(case.model, ids, [40, 13, 1]), expected) < ROUNDING
+
+
+@pytest.mark.parametrize("kind", SLIDING)
+def test_dca_and_a_sliding_window_are_refused_by_name(kind):
+    case = Case("dca", kind)
+    before = case.model.config._attn_implementation
+    with pytest.raises(ProfileError, match="sliding"):
+        case.patched()
+    assert case.model.config._attn_implementation == before
