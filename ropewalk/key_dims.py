@@ -66,8 +66,8 @@ def key_dims(
         raise ProfileError("key_dims.per", per, f"one of {nearest(per, _PER)}")
     top_k = integer("key_dims.top_k", top_k, 0)
     shape = ModelShape.from_config(model.config)
-    if top_k > shape.head_dim // 2:
-        raise ProfileError("key_dims.top_k", top_k, f"at most the {shape.head_dim // 2} pairs of a head")
+    if top_k > shape.rotary_dim // 2:
+        raise ProfileError("key_dims.top_k", top_k, f"at most the model's {shape.rotary_dim // 2} rotated pairs")
     if isinstance(texts, str):
         raise ProfileError("key_dims.texts", texts, "several texts, not one")
     if lengths is None:
@@ -163,7 +163,7 @@ class _Run:
             query, key = (self._norms(x, self._pairs[layer].interleaved) for x in (got.query, got.key))
             key = key.repeat_interleave(heads // key.shape[0], dim=0)
             weights = self._weights[self._start : self._start + tokens].to(query.device)
-            values = torch.einsum("htj,htj,t->hj", query, key, weights)
+            values = (query * key * weights[:, None]).sum(1)
         else:
             values = torch.zeros(heads, self._rotary_dim // 2, dtype=torch.float64, device=got.query.device)
         before = self._sums[layer]

@@ -92,6 +92,7 @@ def _measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], l
     table, angles = known_table(cos, sin)
     turned = arrived(module, args, kwargs, table)
     window = _sliding_window(module, turned)
+    _check_mask(module, turned.mask, (*args, kwargs.get("attention_mask")))
     for tensor in (still.query, still.key):
         if not torch.isfinite(tensor).all():
             raise ProfileError("model.attention", f"queries or keys of layer {layer} not finite", "finite weights")
@@ -109,6 +110,15 @@ def _measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], l
         f"{type(module).__name__} of layer {layer}, head_dim {head_dim}, {dim} rotated",
         "queries and keys whose first dimensions are rotated last of all, in pairs (j, j + J) or (2j, 2j + 1)",
     )
+
+
+def _check_mask(module: nn.Module, mask: Any, given: tuple[Any, ...]) -> None:
+    """Refuse a module that makes a mask of its own, which says more than causality, window and padding."""
+    for tensor in given:
+        if mask is tensor or (torch.is_tensor(mask) and torch.is_tensor(tensor) and torch.equal(mask, tensor)):
+            return
+    if mask is not None:
+        raise ProfileError("model.attention", f"{type(module).__name__} with a mask of its own", "the model's mask")
 
 
 def _sliding_window(module: nn.Module, arrived: Arrived) -> int | None:

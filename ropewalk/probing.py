@@ -6,6 +6,7 @@ touched, and what the model computes stays as it was.
 """
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,10 +18,11 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, Cache
 
-from ropewalk.errors import ProfileError
+from ropewalk.errors import PatchError, ProfileError
 
 _IMPLEMENTATION = "ropewalk_probe"
 _MARK = "ropewalk_probe"
+_one_at_a_time = threading.RLock()
 Table = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -31,11 +33,13 @@ class Arrived:
     Attributes:
         query: [batch, query heads, tokens, head_dim].
         key: [batch, key/value heads, tokens, head_dim].
-        options: the keywords beside mask and tensors.
+        mask: whatever it was given as `attention_mask`.
+        options: the keywords beside these.
     """
 
     query: torch.Tensor
     key: torch.Tensor
+    mask: Any
     options: dict[str, Any]
 
 
@@ -43,11 +47,17 @@ _arrived: ContextVar[list[Arrived] | None] = ContextVar("ropewalk_arrived", defa
 
 
 def _keep(
-    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **options: Any
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any = None,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    arrived = _arrived.get()
-    if arrived is not None:
-        arrived.append(Arrived(query, key, options))
+    seen = _arrived.get()
+    if seen is None:
+        raise PatchError(f"{type(module).__name__} was called while another thread measures this model")
+    seen.append(Arrived(query, key, attention_mask, options))
     batch, heads, tokens, _ = query.shape
     return value.new_zeros(batch, tokens, heads, value.shape[-1]), None
 
@@ -60,10 +70,15 @@ def before_each(
     attentions: Sequence[nn.Module],
     measure: Callable[[int, nn.Module, tuple[Any, ...], dict[str, Any]], None],
 ) -> Iterator[None]:
-    """Call `measure(layer, module, args, kwargs)` before each attention of a forward, not before the calls it makes."""
+    """Call `measure(layer, module, args, kwargs)` before each attention of this thread's forwards.
+
+    Not before the calls that `measure` makes itself.
+    """
+
+    thread = threading.get_ident()
 
     def hook(layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if _arrived.get() is None:
+        if _arrived.get() is None and threading.get_ident() == thread:
             measure(layer, module, args, kwargs)
 
     hooks = []
@@ -136,8 +151,15 @@ def own_table(module: nn.Module, kwargs: dict[str, Any]) -> Table:
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run forwards in evaluation mode and without gradients, and leave every mode and rotary table as it was.
 
-    Some rotary modules replace their frequencies by the length of a forward; these go back to what they were.
+    Some rotary modules replace their frequencies by the length of a forward; these go back to what they were. Threads
+    that measure wait for one another; a forward of another thread on the same model may fail meanwhile, but is not
+    wrong.
     """
+    with _one_at_a_time:
+        yield from _undisturbed(model)
+
+
+def _undisturbed(model: nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
     rotary = [
         (module, dict(vars(module)), dict(module._buffers))

@@ -63,7 +63,7 @@ def _small_config(config: Any) -> Any:
     if kv_heads is not None:
         values["num_key_value_heads"] = _HEADS if kv_heads == heads else 1
     for name, value in values.items():
-        if getattr(small, name, None) is not None:
+        if getattr(small, name, None) is not None and not isinstance(getattr(type(small), name, None), property):
             setattr(small, name, value)
     small._attn_implementation = "eager"
     return small

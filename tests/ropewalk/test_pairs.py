@@ -1,13 +1,15 @@
 """How each layer rotates is measured, on any architecture, and the model is as it was afterwards."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import transformers
 from accelerate import cpu_offload
 
-from ropewalk.errors import ProfileError
+from ropewalk.errors import PatchError, ProfileError
 from ropewalk.pairs import LayerPairs, attention_pairs, known_table
 from ropewalk.rotary import attention_modules
 
@@ -270,6 +272,50 @@ def test_chunked_and_bidirectional_attention_is_refused():
     model = build("Qwen3")
     model.config.layer_types = ["chunked_attention", "full_attention"] * 2
     assert "chunked_attention" in refused(model, "model.attention")
+
+
+def test_a_mask_of_its_own_is_refused():
+    assert "mask of its own" in refused(build("Doge"), "model.attention")
+
+
+def test_several_calls_of_the_function_are_refused():
+    assert "2 times" in refused(build("DiffLlama"), "model.attention")
+
+
+def test_latent_attention_is_refused():
+    model = build("DeepseekV3", head_dim=64, n_routed_experts=8)
+    assert "64 rotated" in refused(model, "model.rotation")
+
+
+def test_a_forward_of_another_thread_fails_rather_than_attends_to_nothing():
+    model, errors = build("Llama"), []
+
+    def forward():
+        try:
+            model(input_ids=torch.ones(1, 3, dtype=torch.long))
+        except PatchError as error:
+            errors.append(str(error))
+
+    def meanwhile(*_):
+        hook.remove()
+        thread = threading.Thread(target=forward)
+        thread.start()
+        thread.join()
+
+    before = state(model)
+    hook = model.model.layers[0].self_attn.v_proj.register_forward_hook(meanwhile)
+    assert measured(model) == expected("Llama")
+    assert len(errors) == 1
+    assert "another thread" in errors[0]
+    assert_same(state(model), before)
+
+
+def test_threads_that_measure_one_model_wait_for_one_another():
+    model = build("Llama")
+    before = state(model)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: measured(model), range(12))) == {expected("Llama")}
+    assert_same(state(model), before)
 
 
 def test_a_failing_forward_leaves_the_model_as_it_was():
