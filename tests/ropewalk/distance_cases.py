@@ -11,7 +11,7 @@ from transformers import Cache, DynamicCache
 
 from ropewalk import Distance, Frequency, ModelShape, Profile, apply_profile
 from tests.ropewalk.literal import LiteralModel
-from tests.ropewalk.small_models import INTERLEAVED, KINDS, TRAINED, build
+from tests.ropewalk.small_models import INTERLEAVED, KINDS, ROTATES, TRAINED, build
 
 METHODS: dict[str, dict[str, Any]] = {
     "rerope": {"method": "rerope", "window": 7},
@@ -87,6 +87,7 @@ class Case:
             scalings=scalings,
             trained_length=TRAINED,
             interleaved=kind in INTERLEAVED,
+            rotates=ROTATES.get(kind),
         )
 
     def patched(self, **options: Any) -> Any:
@@ -94,8 +95,11 @@ class Case:
         return apply_profile(self.model, self.profile, **{"check": False, **options})
 
 
-def run(model: nn.Module, ids: torch.Tensor, **options: Any) -> torch.Tensor:
-    """Logits without autograd."""
+def run(model: nn.Module, ids: torch.Tensor, cache: Cache | None = None, **options: Any) -> torch.Tensor:
+    """Logits without autograd, over a cache when one is given."""
+    if cache is not None:
+        name = "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
+        options |= {name: cache, "use_cache": True}
     with torch.no_grad():
         return model(input_ids=ids, **options).logits
 
@@ -110,10 +114,9 @@ def in_pieces(
 ) -> torch.Tensor:
     """Logits of passes of these sizes over one cache; the last size is repeated to the end."""
     cache = DynamicCache(config=model.config) if cache is None else cache
-    name = "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
     parts, start, sizes = [], 0, list(sizes)
     while start < ids.shape[1]:
         size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
-        parts.append(run(model, ids[:, start : start + size], use_cache=True, **{name: cache}, **options))
+        parts.append(run(model, ids[:, start : start + size], cache, **options))
         start += size
     return torch.cat(parts, 1)

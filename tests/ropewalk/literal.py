@@ -342,15 +342,24 @@ def _layer_norm(module: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _rotary(module: nn.Module, kind: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    def forward(x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        angles = position_ids[..., None].double() * module.inv_freq
+    def forward(
+        x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inv_freq, scaling = own_rotation(module, layer_type)
+        angles = position_ids[..., None].double() * inv_freq
         if kind.startswith("Cohere"):
             angles = angles.repeat_interleave(2, -1)
         elif not kind.startswith("GptOss"):
             angles = torch.cat((angles, angles), -1)
-        return angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
+        return angles.cos() * scaling, angles.sin() * scaling
 
     return forward
+
+
+def own_rotation(rotary: nn.Module, layer_type: str | None = None) -> tuple[torch.Tensor, float]:
+    """Inverse frequencies and attention scaling of a rotary module, which may have one of each per layer type."""
+    prefix = f"{layer_type}_" if hasattr(rotary, f"{layer_type}_inv_freq") else ""
+    return getattr(rotary, f"{prefix}inv_freq"), getattr(rotary, f"{prefix}attention_scaling")
 
 
 class LiteralModel:
@@ -379,12 +388,14 @@ class LiteralModel:
     ) -> None:
         self.model = in_doubles(model)
         self.model.config._attn_implementation = NAME
-        rotary = next(m for m in self.model.modules() if isinstance(getattr(m, "inv_freq", None), torch.Tensor))
+        rotary = next(m for m in self.model.modules() if type(m).__name__.endswith("RotaryEmbedding"))
+        layer_types = getattr(self.model.config, "layer_types", None)
         attentions = attentions_of(self.model)
         for index, module in enumerate(attentions):
+            own = own_rotation(rotary, layer_types[index] if layer_types else None)
             rope = Rope(
-                inv_freqs[index] if inv_freqs else rotary.inv_freq,
-                scalings[index] if scalings else rotary.attention_scaling,
+                inv_freqs[index] if inv_freqs else own[0],
+                scalings[index] if scalings else own[1],
                 interleaved,
                 rotates[index] if rotates else True,
             )

@@ -9,6 +9,8 @@ from transformers import (
     CohereForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     GptOssConfig,
@@ -21,6 +23,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 TRAINED = 64
@@ -49,10 +53,27 @@ KINDS: dict[str, tuple[type, type, dict[str, Any]]] = {
             "experts_implementation": "eager",
         },
     ),
+    "two bases": (
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        {
+            **HEADED,
+            "sliding_window": 30,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+                "full_attention": {"rope_type": "linear", "rope_theta": 50000.0, "factor": 2.0},
+            },
+        },
+    ),
+    "no positions": (SmolLM3Config, SmolLM3ForCausalLM, {"num_key_value_heads": 2, "no_rope_layers": [1, 0]}),
     "partial": (GPTNeoXConfig, GPTNeoXForCausalLM, {}),
     "interleaved": (CohereConfig, CohereForCausalLM, {"num_key_value_heads": 2}),
 }
 INTERLEAVED = ("interleaved",)
+ROTATES = {"no positions": [True, False]}
+"""By layer, where one does not rotate."""
+WITHOUT_HEAD_DIM = ("qkv bias", "no positions", "partial", "interleaved")
 EAGER = ("softcap", "sinks")  # not in sdpa
 
 
@@ -67,7 +88,7 @@ def build(kind: str = "gqa", *, seed: int = 0, **changes: Any) -> nn.Module:
         rope["partial_rotary_factor"] = 0.5
     values = {
         "vocab_size": VOCABULARY,
-        "hidden_size": 64 if kind in ("qkv bias", "partial", "interleaved") else 32,
+        "hidden_size": 64 if kind in WITHOUT_HEAD_DIM else 32,
         "intermediate_size": 40,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,

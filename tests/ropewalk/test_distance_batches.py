@@ -70,8 +70,8 @@ def test_left_padding(name, kind):
         cache = DynamicCache(config=case.model.config)
         for part in torch.arange(70).split([40, 29, 1]):
             seen = mask[:, : part[-1] + 1]
-            options = {"attention_mask": seen, "position_ids": positions[:, part], "past_key_values": cache}
-            split.append(run(case.model, ids[:, part], use_cache=True, **options))
+            options = {"attention_mask": seen, "position_ids": positions[:, part], "cache": cache}
+            split.append(run(case.model, ids[:, part], **options))
     real = mask == 1
     for row in range(3):
         alone = case.literal.logits(ids[row : row + 1, mask[row] == 1])[0]
@@ -106,8 +106,8 @@ def test_a_hole_in_the_attention_mask(method):
         pieces = []
         cache = DynamicCache(config=case.model.config)
         for part in torch.arange(70).split([25, 44, 1]):
-            options = {"attention_mask": mask[:, : part[-1] + 1], "past_key_values": cache}
-            pieces.append(run(case.model, ids[:, part], use_cache=True, **options))
+            options = {"attention_mask": mask[:, : part[-1] + 1], "cache": cache}
+            pieces.append(run(case.model, ids[:, part], **options))
     assert off(got[mask == 1], expected[mask == 1]) < ROUNDING
     assert off(torch.cat(pieces, 1)[mask == 1], expected[mask == 1]) < ROUNDING
 

@@ -4,6 +4,8 @@ Chunks, tokens one by one, several questions over one context, static caches, an
 cache forgets.
 """
 
+import copy
+
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
@@ -50,7 +52,7 @@ def test_questions_in_turn_over_one_context_that_is_cut_back(method):
     case, context = Case(method), tokens(55)
     with case.patched():
         cache = DynamicCache(config=case.model.config)
-        run(case.model, context, past_key_values=cache, use_cache=True)
+        run(case.model, context, cache=cache)
         for seed, length in enumerate([9, 1, 25, 4]):
             question = tokens(length, seed=seed + 1)
             got = in_pieces(case.model, question, [3, 100], cache=cache)
@@ -77,8 +79,7 @@ def test_questions_packed_side_by_side_over_one_context(method, chunk):
                 torch.cat(questions, 1),
                 position_ids=positions,
                 attention_mask=visible,
-                past_key_values=cache,
-                use_cache=True,
+                cache=cache,
             )
             cache.crop(-len(owner))
             for question, part in zip(questions, got.split([q.shape[1] for q in questions], 1), strict=True):
@@ -95,6 +96,40 @@ def test_packed_questions_with_a_mask_of_numbers_to_add(method):
     with case.patched():
         assert off(run(case.model, ids, attention_mask=visible[None, None]), expected) < ROUNDING
         assert off(run(case.model, ids, attention_mask=added), expected) < ROUNDING
+
+
+def test_a_copied_cache_goes_on_where_it_was_copied(method):
+    case, context = Case(method), tokens(50)
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        run(case.model, context, cache=cache)
+        for seed in (1, 2):
+            question = tokens(12, seed=seed)
+            got = in_pieces(case.model, question, [5, 1], cache=copy.deepcopy(cache))
+            expected = case.literal.logits(torch.cat((context, question), 1))[:, 50:]
+            assert off(got, expected) < ROUNDING
+        assert cache.get_seq_length() == 50
+
+
+def test_a_cache_repeated_and_reordered_over_the_batch(method):
+    case, context, questions = Case(method), tokens(50, batch=2), tokens(12, batch=4, seed=1)
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        run(case.model, context, cache=cache)
+        cache.batch_repeat_interleave(2)
+        cache.reorder_cache(torch.tensor([3, 0, 1, 2]))
+        got = in_pieces(case.model, questions, [5, 1], cache=cache)
+    whole = torch.cat((context[[1, 0, 0, 1]], questions), 1)
+    assert off(got, case.literal.logits(whole)[:, 50:]) < ROUNDING
+
+
+def test_generate_goes_on_from_a_cache(method):
+    case, ids = Case(method), tokens(60)
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        run(case.model, ids[:, :45], cache=cache)
+        got = case.model.generate(ids, past_key_values=cache, max_new_tokens=8, do_sample=False)
+    assert torch.equal(got[:, 60:], case.literal.greedy(ids, 8))
 
 
 def test_a_static_cache(method):

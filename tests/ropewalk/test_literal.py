@@ -17,7 +17,7 @@ from tests.ropewalk.literal import (
     score_of,
     scores,
 )
-from tests.ropewalk.small_models import EAGER, INTERLEAVED, KINDS, build, tokens
+from tests.ropewalk.small_models import EAGER, INTERLEAVED, KINDS, ROTATES, build, tokens
 
 # By hand
 
@@ -142,7 +142,7 @@ def test_attention_of_two_tokens_by_hand():
 def test_an_identity_is_the_model_itself(kind, fields):
     model = build(kind)
     ids = tokens(50, batch=2)
-    literal = LiteralModel(model, fields, interleaved=kind in INTERLEAVED)
+    literal = LiteralModel(model, fields, interleaved=kind in INTERLEAVED, rotates=ROTATES.get(kind))
     with torch.no_grad():
         plain = in_doubles(model)(input_ids=ids).logits
     tolerance = 1e-5 if kind in EAGER else 1e-10  # eager attention takes its softmax in float32
@@ -156,7 +156,7 @@ def test_padding_positions_and_masks_are_those_of_the_model(kind):
     mask = torch.ones_like(ids)
     mask[0, :7] = 0
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    literal = LiteralModel(model, {"method": "none"}, interleaved=kind in INTERLEAVED)
+    literal = LiteralModel(model, {"method": "none"}, interleaved=kind in INTERLEAVED, rotates=ROTATES.get(kind))
     options = {"attention_mask": mask, "position_ids": positions}
     # Eager attention gives NaN for a query that sees nothing in float64, whose mask float32's softmax cannot hold.
     compared, tolerance = (model, 1e-4) if kind in EAGER else (in_doubles(model), 1e-10)
