@@ -1,6 +1,7 @@
 """Each formula against a literal definition in double precision, and against transformers' own implementation."""
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ropewalk.frequencies import METHODS, Rotation, Setting, base_frequencies, method_fields, yarn_range
+from ropewalk.frequencies import METHODS, Growth, Rotation, Setting, base_frequencies, method_fields, yarn_range
 
 SEEDS = range(4)
 
@@ -213,3 +214,18 @@ def test_the_signature_of_a_formula_is_the_schema_of_its_fields():
         "yarn": ["factor", "beta_fast", "beta_slow", "attention_factor"],
         "longrope": ["factors", "attention_factor"],
     }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_native_rotation_of_a_dynamic_model_grows_beyond_its_length(seed):
+    base, dim, trained, factor = draw(seed)
+    given = setting(base, dim, trained // 2)  # the config's length counts, whatever is taken for the trained one
+    for total in (0, trained, trained * 3 + 17):
+        grown = replace(given, total_length=total, growth=Growth(factor, trained))
+        expected, scaling = from_transformers(
+            {"rope_type": "dynamic", "factor": factor}, base, dim, trained, seq_len=max(total, trained)
+        )
+        for method, fields, divisor in (("native", {}, 1.0), ("linear", {"factor": 2.5}, 2.5)):
+            rotation = METHODS[method](grown, **fields)
+            torch.testing.assert_close(rotation.inv_freq, expected / divisor, rtol=2e-6, atol=0)
+            assert rotation.attention_scaling == scaling == 1.0
