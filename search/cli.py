@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ropewalk import __version__
 from ropewalk.errors import FieldError
-from search import profile_commands
+from search import evaluate_command, profile_commands
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     download.add_argument("--tracking-uri", help="default: MLFLOW_TRACKING_URI, else mlflow.db in this folder")
     download.set_defaults(command=_download)
 
+    evaluate_command.add(commands, _stop_on_signals)
     profile_commands.add(commands)
     return parser
 

@@ -72,7 +72,7 @@ def _file(path: Path, shape: ModelShape) -> ProfileArgument:
         profile.check_fits(shape)
         return profile
 
-    return ProfileArgument(path.stem, build)
+    return ProfileArgument(str(path), build)
 
 
 def _part(text: str) -> tuple[str, dict[str, Any]]:

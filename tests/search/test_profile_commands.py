@@ -99,7 +99,7 @@ def test_a_file_keeps_its_own_length(tmp_path):
     profile = Profile("found", SHAPE, 512, Frequency("linear", factor=8))
     profile.save(tmp_path / "winner.json")
     made = read(str(tmp_path / "winner.json"), SHAPE, 256)
-    assert made.text == "winner"
+    assert made.text == str(tmp_path / "winner.json")
     assert made.build() == profile
 
 

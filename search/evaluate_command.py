@@ -1,0 +1,113 @@
+"""`ropewalk evaluate`: profiles on held-out examples, side by side with the unchanged model.
+
+Exit codes: 0 every row was measured, 1 a row failed, 2 bad input (nothing was loaded), 3 stopped and resumable.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+MODEL_OPTIONS = ("revision", "gguf_file", "dtype", "device_map", "attn_implementation", "trust_remote_code")
+EXAMPLES = """\
+a profile is a .json file, a published name (`ropewalk profile list`), or written out:
+  yarn    self-extend:window=64,group_size=8    linear:factor=4    dpe:window=64,scale_factors=[8,8,8,8]
+  yarn:factor=4+rerope:window=64                both axes
+a task is its name with its fields, or a YAML file with a section `fitness`, as a campaign's:
+  kv:keys=hex4,values=hex4,answer=opened,questions=24    perplexity:file=book.txt    campaigns/quickstart.yaml
+"""
+
+Stop = Callable[[], AbstractContextManager[Callable[[], bool]]]
+
+
+def add(commands: Any, stop_on_signals: Stop) -> None:
+    """Add `evaluate` to the commands of a parser."""
+    parser = commands.add_parser(
+        "evaluate",
+        help="compare profiles on held-out examples",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", required=True, metavar="ID", help="Hub id, folder, or package:NAME")
+    parser.add_argument("--profile", action="append", default=[], metavar="P", help="a profile, see below; repeatable")
+    parser.add_argument("--task", required=True, metavar="T", help="a task, see below")
+    parser.add_argument("--length", action="append", type=int, default=[], metavar="N", help="tokens; repeatable")
+    parser.add_argument("--contexts", type=int, metavar="K", help="contexts at each length (default: the task's)")
+    parser.add_argument(
+        "--target-length", type=int, metavar="N", help="that profiles without one are for (default: longest --length)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the examples (default: 0)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="result.json, result.csv, rows; resumable")
+    parser.add_argument("--threads", type=int, metavar="N", help="torch threads")
+    parser.add_argument("--chunk", type=int, metavar="N", help="tokens of a context per forward pass (default: all)")
+    model = parser.add_argument_group("how to load the model")
+    model.add_argument("--revision")
+    model.add_argument("--gguf-file", metavar="FILE")
+    model.add_argument("--dtype", metavar="NAME", help="auto, float32, bfloat16 or float16 (default: auto)")
+    model.add_argument("--device-map", metavar="MAP", help="cpu, cuda:1, auto, … (default: the first GPU, or the CPU)")
+    model.add_argument("--attn-implementation", metavar="NAME")
+    model.add_argument("--trust-remote-code", action="store_true", default=None)
+    parser.set_defaults(command=lambda args: _evaluate(args, stop_on_signals))
+
+
+def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
+    from transformers.utils.logging import disable_progress_bar
+
+    from ropewalk import PatchError
+    from ropewalk.files import write_atomically
+    from search import evaluation, evaluation_table
+    from search.errors import CampaignError
+    from search.evaluate import measure
+    from search.evaluation_report import as_csv, report
+    from search.evaluation_rows import RowStore
+    from search.scoreboard import Interrupted
+    from workers.evaluator import LocalEvaluator
+
+    for flag in ("threads", "chunk"):
+        value = getattr(args, flag)
+        if value is not None and value < 1:
+            raise CampaignError(f"--{flag}", value, "a whole number of at least 1")
+    disable_progress_bar()
+    given = {name: getattr(args, name) for name in MODEL_OPTIONS if getattr(args, name) is not None}
+    asked = evaluation.request(
+        {"id": args.model, **given},
+        args.task,
+        profiles=args.profile,
+        lengths=args.length,
+        contexts=args.contexts,
+        target_length=args.target_length,
+        seed=args.seed,
+    )
+    prepared = evaluation.prepare(asked)
+    store = RowStore(args.output)
+    try:
+        with (
+            stop_on_signals() as stop,
+            LocalEvaluator(asked.model, threads=args.threads, chunk=args.chunk) as evaluator,
+        ):
+            results = measure(prepared, evaluator, store, stop=stop, tell=_tell)
+            fingerprint = evaluator.fingerprint
+    except PatchError as error:
+        print(f"ropewalk: error: {error}", file=sys.stderr)
+        return 1
+    except Interrupted:
+        kept = "" if args.output is None else f"; the same command goes on from the rows in {args.output}"
+        print(f"ropewalk: stopped{kept}", file=sys.stderr)
+        return 3
+    data = report(prepared, fingerprint, results)
+    if args.output is not None:
+        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(args.output / "result.json", text)
+        write_atomically(args.output / "result.csv", as_csv(data))
+    evaluation_table.show(data)
+    return 1 if any(row["status"] == "failed" for row in data["rows"]) else 0
+
+
+def _tell(result: Any) -> None:
+    """One line on standard error for each row, so that standard output is the table alone."""
+    score = f"failed: {result.outcome.reason}" if result.outcome.score is None else f"{result.outcome.score:.3f}"
+    took = "" if result.row is None else " (on file)" if result.reused else f" ({result.row.seconds:.1f} s)"
+    print(f"{result.name} at {result.measured.examples.length} tokens: {score}{took}", file=sys.stderr)
