@@ -115,10 +115,15 @@ def _measure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], l
 def _check_mask(module: nn.Module, mask: Any, given: tuple[Any, ...]) -> None:
     """Refuse a module that makes a mask of its own, which says more than causality, window and padding."""
     for tensor in given:
-        if mask is tensor or (torch.is_tensor(mask) and torch.is_tensor(tensor) and torch.equal(mask, tensor)):
+        if mask is tensor or (torch.is_tensor(mask) and torch.is_tensor(tensor) and _equal(mask, tensor)):
             return
     if mask is not None:
         raise ProfileError("model.attention", f"{type(module).__name__} with a mask of its own", "the model's mask")
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal in value, on whatever devices and of whatever types."""
+    return a.shape == b.shape and torch.equal(a.cpu().double(), b.cpu().double())
 
 
 def _sliding_window(module: nn.Module, arrived: Arrived) -> int | None:

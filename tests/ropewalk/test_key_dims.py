@@ -6,13 +6,14 @@ import itertools
 import json
 import math
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from transformers import AttentionInterface
 
-from ropewalk import Frequency, ModelShape, Profile, apply_profile
+from ropewalk import Frequency, ModelShape, Profile, apply_profile, load_profile
 from ropewalk.distance import Distance, KeyDims
 from ropewalk.errors import ProfileError
 from ropewalk.key_dims import contributions, key_dims
@@ -278,6 +279,18 @@ def test_the_result_fits_a_profile_of_the_model():
     distance = Distance("dpe", window=8, scale_factors=(1, 2, 2, 4), key_dims=chosen)
     profile = Profile("dpe", ModelShape.from_config(model.config), 64, Frequency("native"), distance)
     assert Profile.from_dict(profile.to_dict()).distance.key_dims == chosen
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
+    root = Path(__file__).parents[2]
+    section = (root / "README.md").read_text(encoding="utf-8").split("## Key dimensions of DPE\n")[1]
+    for name in ("README.md", "models"):
+        (tmp_path / name).symlink_to(root / name)
+    monkeypatch.chdir(tmp_path)
+    exec(section.split("```python\n")[1].split("```")[0], {})
+    chosen = load_profile("dpe.json").distance.key_dims
+    assert chosen.top_k == 12
+    assert len(chosen.mask) == 8
 
 
 # Bad input
