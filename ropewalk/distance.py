@@ -22,7 +22,7 @@ class KeyDims:
 
     Attributes:
         top_k: pairs chosen in each head, 0 to all.
-        per: `query_head`, a choice for each query head as published, or `kv_head`, for each key/value head, the cheaper.
+        per: `query_head`, a choice for each query head as published, or `kv_head`, for each key/value head, cheaper.
         mask: hexadecimal digits of each head, [layer][head]; the first digit's most significant bit is pair 0, and
             bits beyond the last pair are 0.
     """

@@ -1,31 +1,49 @@
-"""The hooks that give each layer its own cos and sin, and the handle that takes them away again.
+"""The hooks that make each layer rotate as the profile says, and the handle that takes them away again.
 
 The model computes `position_embeddings` once and passes it by keyword to the attention of every layer. A forward
 pre-hook there replaces it for that layer. Model code and weights stay as they are, and so does `position_ids`, which
 flash attention reads to detect packed sequences.
+
+For a distance method the layer gets cos = 1 and sin = 0, so that queries and keys come to the attention function
+unrotated, and a view of the cache that rotates keys on their way into it.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
+from transformers import Cache
 
+from ropewalk.attention import Call
 from ropewalk.errors import PatchError, ProfileError
 from ropewalk.fields import integer
+from ropewalk.forwards import Forwards
+from ropewalk.interface import IMPLEMENTATION, KEYWORD, CacheView, PrivateConfigs
+from ropewalk.layer import Layer
 from ropewalk.profile import Profile
+from ropewalk.rotate import KeptTables, Rotator
 from ropewalk.tables import RotaryTables
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_TAG = "_ropewalk_profile"
 
+
+@dataclass(eq=False)
 class LayerHook:
-    """Forward pre-hook of one layer's attention."""
+    """Forward pre-hook of one layer's attention.
 
-    def __init__(self, tables: RotaryTables, layer: int) -> None:
-        self.tables = tables
-        self.layer = layer
+    Attributes:
+        tag: what a KV cache is marked with that is filled under the profile; `None` for the identity.
+    """
 
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    tables: RotaryTables
+    layer: int
+    tag: str | None
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         own, position_ids = kwargs.get("position_embeddings"), kwargs.get("position_ids")
         if own is None or position_ids is None:
             missing = "position_embeddings" if own is None else "position_ids"
@@ -33,8 +51,74 @@ class LayerHook:
                 f"layer {self.layer}: {type(module).__name__} was called without the keyword {missing}; "
                 "this version of transformers may pass it in another way"
             )
+        for cache in (*args, *kwargs.values()):
+            if isinstance(cache, Cache):
+                self._check_tag(cache, getattr(module, "layer_idx", self.layer))
+        return self._patched(module, args, kwargs, own, position_ids)
+
+    def _check_tag(self, cache: Cache, layer: int) -> None:
+        """A cache belongs to the profile it was filled under."""
+        if getattr(cache, _TAG, None) == self.tag:
+            return
+        if int(cache.get_seq_length(layer)) > 0:
+            raise PatchError(
+                "the KV cache was filled under another profile or none; start a new one after applying or removing"
+            )
+        setattr(cache, _TAG, self.tag)
+
+    def _patched(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        own: tuple[torch.Tensor, torch.Tensor],
+        position_ids: torch.Tensor,
+    ) -> Arguments | None:
+        """The arguments that the module gets in place of its own; `None` leaves them."""
         table = self.tables.for_layer(self.layer, own[0], position_ids)
         return None if table is None else (args, {**kwargs, "position_embeddings": table})
+
+
+@dataclass(eq=False)
+class DistanceHook(LayerHook):
+    """Forward pre-hook of one layer's attention under a distance method.
+
+    Attributes:
+        plan: how the layer attends.
+        forwards, kept: shared by the layers of a model.
+        backend: of `ropewalk.kernels`.
+    """
+
+    plan: Layer
+    forwards: Forwards
+    kept: KeptTables
+    backend: str
+
+    @torch.compiler.disable
+    def _patched(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        own: tuple[torch.Tensor, torch.Tensor],
+        position_ids: torch.Tensor,
+    ) -> Arguments:
+        if module.config._attn_implementation != IMPLEMENTATION:
+            raise PatchError(
+                f"layer {self.layer}: the attention implementation was set to {module.config._attn_implementation} "
+                "while a distance method is applied; set it before applying, or choose apply_profile's backend"
+            )
+        inv_freq, attention_scaling = self.tables.rotation(self.layer, own[0], position_ids)
+        self.plan = self.plan.on(inv_freq.device)
+        if not self.plan.rotates:
+            inv_freq = inv_freq[:0]
+        dtype = torch.promote_types(own[0].dtype, torch.float32)
+        rotator = Rotator(inv_freq, attention_scaling, dtype, self.kept)
+        forward = self.forwards.of(own[0])
+        call = Call(self.plan, rotator, position_ids, forward, self.backend)
+        args = tuple(CacheView(item, call) if isinstance(item, Cache) else item for item in args)
+        kwargs = {name: CacheView(item, call) if isinstance(item, Cache) else item for name, item in kwargs.items()}
+        return args, {**kwargs, "position_embeddings": forward.identity(own), KEYWORD: call}
 
 
 class Handle:
@@ -44,13 +128,31 @@ class Handle:
         profile: what is applied.
     """
 
-    def __init__(self, profile: Profile, tables: RotaryTables, attentions: tuple[nn.Module, ...]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        profile: Profile,
+        tables: RotaryTables,
+        attentions: Sequence[nn.Module],
+        layers: Sequence[Layer] | None = None,
+        backend: str = "auto",
+    ) -> None:
         self.profile = profile
         self._tables = tables
-        self._removable = [
-            module.register_forward_pre_hook(LayerHook(tables, layer), with_kwargs=True)
-            for layer, module in enumerate(attentions)
-        ]
+        self._fixed_length = None if layers is None else profile.target_length
+        self._configs = None if layers is None else PrivateConfigs(model, attentions)
+        if layers is not None:
+            tables.total_length = self._fixed_length
+        identity = layers is None and profile.frequency.method == "native"
+        tag = None if identity else profile.hash
+        forwards, kept = Forwards(), KeptTables()
+        self._removable = []
+        for layer, module in enumerate(attentions):
+            if layers is None:
+                hook = LayerHook(tables, layer, tag)
+            else:
+                hook = DistanceHook(tables, layer, tag, layers[layer], forwards, kept, backend)
+            self._removable.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     @property
     def active(self) -> bool:
@@ -63,19 +165,22 @@ class Handle:
 
         `None`, the default, takes the largest position of each forward + 1. With a KV cache, keys of earlier forwards
         keep the table they were rotated with, as with transformers' own `dynamic`; set the length that will be reached
-        beforehand to have one table throughout.
+        beforehand to have one table throughout. With a distance method, which turns cached keys on, there is always
+        one: the default is the profile's target length.
         """
         return self._tables.total_length
 
     @total_length.setter
     def total_length(self, value: int | None) -> None:
-        self._tables.total_length = None if value is None else integer("total_length", value, 1)
+        self._tables.total_length = self._fixed_length if value is None else integer("total_length", value, 1)
 
     def remove(self) -> None:
         """Take the profile off the model; a second call does nothing."""
         for removable in self._removable:
             removable.remove()
         self._removable = []
+        if self._configs is not None:
+            self._configs.restore()
 
     def __enter__(self) -> "Handle":
         return self

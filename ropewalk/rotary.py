@@ -134,6 +134,8 @@ def _layer_rotary(module: Any, layer_type: str | None, shape: ModelShape, config
         rope_type = rope_type.get(layer_type)
     if rope_type not in ROPE_TYPES:
         raise ProfileError("model.rope_type", rope_type, f"a rotary type of these: {', '.join(ROPE_TYPES)}")
+    if getattr(module, "mrope_section", None):
+        raise ProfileError("model.mrope_section", list(module.mrope_section), "positions of one axis, not several")
     inv_freq = getattr(module, f"{prefix}inv_freq")
     if inv_freq.is_meta:
         raise ProfileError("model.device", "meta", "a model whose rotary frequencies are loaded")
@@ -170,14 +172,19 @@ def attention_modules(model: nn.Module, num_layers: int) -> tuple[nn.Module, ...
     """The innermost modules that take `position_embeddings`, in the order of their layers.
 
     Raises:
-        ProfileError: there is not exactly one for each layer.
+        ProfileError: there is not exactly one for each layer, or one is a part of a larger attention.
     """
     takers = [module for module in model.modules() if _takes_position_embeddings(module)]
-    innermost = [
-        module
-        for module in takers
-        if not any(_takes_position_embeddings(child) for child in module.modules() if child is not module)
-    ]
+    within = {id(module): [child for child in module.modules() if child is not module] for module in takers}
+    innermost = [module for module in takers if not any(id(child) in within for child in within[id(module)])]
+    for module in innermost:
+        around = [outer for outer in takers if any(child is module for child in within[id(outer)])]
+        if len(around) > 1:
+            raise ProfileError(
+                "model.attention",
+                f"{type(module).__name__} inside {type(around[-1]).__name__}",
+                "attention that rotates queries and keys once, in one module right below the layer",
+            )
     if len(innermost) != num_layers:
         raise ProfileError(
             "model.attention",

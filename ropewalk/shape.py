@@ -73,10 +73,10 @@ class ModelShape:
         text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
         rope = _rope_parameters(text_config)
         num_heads = _read(text_config, "num_attention_heads")
-        head_dim = getattr(text_config, "head_dim", None)
+        head_dim = _value(text_config, "head_dim")
         if head_dim is None:
             head_dim = _read(text_config, "hidden_size") // num_heads
-        num_kv_heads = getattr(text_config, "num_key_value_heads", None)
+        num_kv_heads = _value(text_config, "num_key_value_heads")
         trained_length = rope.get("original_max_position_embeddings")
         if trained_length is None:
             trained_length = getattr(text_config, "original_max_position_embeddings", None)
@@ -109,8 +109,15 @@ class ModelShape:
         return data
 
 
+def _value(config: Any, name: str) -> int | None:
+    try:
+        return getattr(config, name, None)
+    except RuntimeError as error:  # how configs of models whose layers differ in shape answer
+        raise ProfileError(f"model.{name}", "one value per layer", "a model whose layers all have the same") from error
+
+
 def _read(config: Any, name: str) -> int:
-    value = getattr(config, name, None)
+    value = _value(config, name)
     if value is None:
         raise ProfileError(f"model.{name}", None, f"a config that has it; {type(config).__name__} does not")
     return value
