@@ -13,6 +13,7 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
 )
 
 from ropewalk import ModelShape, Profile, ProfileError, apply_profile
@@ -37,6 +38,13 @@ LATENT = {
     "v_head_dim": 8,
     "first_k_dense_replace": 2,
 }
+
+
+class Indexer(nn.Module):
+    """A part of an attention that rotates for itself, as in sparse attention."""
+
+    def forward(self, hidden_states, position_embeddings):
+        return hidden_states
 
 
 def refusal(model):
@@ -113,6 +121,32 @@ def test_positions_of_several_axes(build):
     model = build()
     model.model.rotary_emb.config.rope_parameters["mrope_section"] = [2, 3, 3]
     assert refusal(model).field == "model.mrope_section"
+
+
+def test_axes_that_only_the_rotary_module_knows_of(build):
+    model = build()
+    model.model.rotary_emb.mrope_section = [2, 3, 3]
+    assert refusal(model).field == "model.mrope_section"
+
+
+def test_an_attention_with_a_second_rotation_inside(build):
+    model = build()
+    for layer in model.model.layers:
+        layer.self_attn.indexer = Indexer()
+    error = refusal(model)
+    assert (error.field, error.value) == ("model.attention", "Indexer inside LlamaAttention")
+
+
+def test_layers_that_differ_in_shape():
+    class Config(SimpleNamespace):
+        @property
+        def head_dim(self):
+            raise RuntimeError("varies across layers")
+
+    values = LlamaConfig().to_dict()
+    del values["head_dim"]
+    with pytest.raises(ProfileError, match=r"model\.head_dim: got 'one value per layer'"):
+        ModelShape.from_config(Config(**values))
 
 
 def test_a_rotary_module_that_cannot_be_called_with_positions(build):
