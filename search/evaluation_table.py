@@ -79,10 +79,10 @@ def interval(value: dict[str, Any] | None, *, signed: bool = False) -> str:
     return f"{number(value['score'], signed=signed)} [{low}, {high}]"
 
 
-def number(value: float, *, signed: bool = False) -> str:
-    """Three decimals with a true minus; no sign for what rounds to zero."""
-    text = f"{value:+.3f}" if signed else f"{value:.3f}"
-    return "0.000" if float(text) == 0 else text.replace("-", "−")
+def number(value: float, *, signed: bool = False, digits: int = 3) -> str:
+    """So many decimals with a true minus; no sign for what rounds to zero."""
+    text = f"{value:{'+' if signed else ''}.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
 
 
 def p_value(gain: dict[str, Any] | None) -> str:
@@ -99,6 +99,6 @@ def _by_place(positions: list[dict[str, Any]]) -> str:
     shown = []
     for part in range(count):
         inside = positions[part * len(positions) // count : (part + 1) * len(positions) // count]
-        asked = sum(position["n"] for position in inside)
-        shown.append(f"{sum(position['score'] * position['n'] for position in inside) / asked:.2f}")
+        asked = sum(place["n"] for place in inside)
+        shown.append(number(sum(place["score"] * place["n"] for place in inside) / asked, digits=2))
     return " ".join(shown)

@@ -76,6 +76,27 @@ def test_every_profile_is_measured_at_every_length_beside_the_unchanged_model(ru
     assert "96 tokens" in out
 
 
+def test_all_methods_stand_in_one_table(run):
+    profiles = [
+        "linear:factor=2",
+        "ntk",
+        "dynamic-ntk",
+        "yarn",
+        "self_extend:window=8,group_size=4",
+        "rerope:window=8,log_n=true",
+        "leaky-rerope:window=8",
+        "dca",
+        "dpe:window=8,scale_factors=[2, 4]",
+        "yarn:factor=2+self_extend:window=8,group_size=2",
+    ]
+    code, data, _, err = run(*profiles, extra=("--length", "96"))
+    assert code == 0, err
+    assert [row["name"] for row in data["rows"]] == ["unchanged model", *profiles]
+    hashes = {row["profile_hash"] for row in data["rows"]}
+    scores = {row["score"]["score"] for row in data["rows"]}
+    assert len(hashes) == len(scores) == len(data["rows"])
+
+
 def test_differences_are_paired_and_corrected_over_the_whole_table(run):
     _, data, _, _ = run("linear:factor=2", "linear:factor=8")
     changed = [row for row in data["rows"] if row["name"] != "unchanged model"]
