@@ -128,7 +128,7 @@ def test_generate_goes_on_from_a_cache(method):
     with case.patched():
         cache = DynamicCache(config=case.model.config)
         run(case.model, ids[:, :45], cache=cache)
-        got = case.model.generate(ids, past_key_values=cache, max_new_tokens=8, do_sample=False)
+        got = case.model.generate(ids, cache=cache, max_new_tokens=8, do_sample=False)
     assert torch.equal(got[:, 60:], case.literal.greedy(ids, 8))
 
 
@@ -142,7 +142,7 @@ def test_a_static_cache(method):
 
 @pytest.mark.parametrize("name", WINDOWED)
 @pytest.mark.parametrize("kind", SLIDING)
-@pytest.mark.parametrize("window", [1, 12, 29, 30, 31, 60])
+@pytest.mark.parametrize("window", [1, 29, 30, 31])
 def test_chunks_and_decode_with_a_sliding_window(kind, name, window):
     fields = METHODS[name] | {"window": window}
     case, ids = Case(fields, kind), tokens(LENGTH)

@@ -9,7 +9,7 @@ from ropewalk import Frequency
 from tests.ropewalk.distance_cases import METHODS, ROUNDING, Case, in_pieces, off, run
 from tests.ropewalk.small_models import TRAINED, tokens
 
-LENGTH = 80
+LENGTH, TARGET = 80, 128
 
 
 @pytest.fixture(params=METHODS)
@@ -32,8 +32,16 @@ def yarn_by_hand(factor):
     return [t * (1 - r) + t / factor * r for t, r in zip(theta(), ramp, strict=True)], 0.1 * math.log(factor) + 1
 
 
+def dynamic(factor, total):
+    """The base for a total length, in both layers."""
+    return [theta(10000.0 * (factor * total / TRAINED - (factor - 1)) ** (16 / 14))] * 2
+
+
+def one(rows):
+    return [torch.tensor(row, dtype=torch.float64) for row in rows]
+
+
 def with_frequency(name, method):
-    one = lambda rows: [torch.tensor(row, dtype=torch.float64) for row in rows]
     if name == "linear":
         rows, scalings = [[t / s for t in theta()] for s in (1.5, 3.0)], [1.0, 1.0]
         return Case(method, frequency=Frequency("linear", factor=(1.5, 3.0)), inv_freqs=one(rows), scalings=scalings)
@@ -45,16 +53,24 @@ def with_frequency(name, method):
         rows = [[t / f for t, f in zip(theta(), factors, strict=True)]] * 2
         frequency = Frequency("longrope", factors=factors, attention_factor=1.3)
         return Case(method, frequency=frequency, inv_freqs=one(rows), scalings=[1.3, 1.3])
-    base = 10000.0 * (2.0 * LENGTH / TRAINED - 1.0) ** (16 / 14)
-    return Case(method, frequency=Frequency("dynamic_ntk", factor=2.0), inv_freqs=one([theta(base)] * 2))
+    return Case(method, frequency=Frequency("dynamic_ntk", factor=2.0), inv_freqs=one(dynamic(2.0, TARGET)))
 
 
 @pytest.mark.parametrize("frequency", ["linear", "yarn", "longrope", "dynamic_ntk"])
 def test_frequency_methods_combine_with_every_distance_method(frequency, method):
     case, ids = with_frequency(frequency, method), tokens(LENGTH, batch=2)
     expected = case.literal.logits(ids)
-    with case.patched() as handle:
+    with case.patched():
         assert off(run(case.model, ids), expected) < ROUNDING
-        if frequency == "dynamic_ntk":
-            handle.total_length = LENGTH
         assert off(in_pieces(case.model, ids, [45, 20, 1]), expected) < ROUNDING
+
+
+def test_dynamic_ntk_has_one_table_for_the_target_length_or_the_one_that_is_set(method):
+    frequency, ids = Frequency("dynamic_ntk", factor=2.0), tokens(LENGTH)
+    case = Case(method, frequency=frequency, inv_freqs=one(dynamic(2.0, LENGTH)))
+    with case.patched() as handle:
+        assert handle.total_length == TARGET
+        handle.total_length = LENGTH
+        assert off(in_pieces(case.model, ids, [45, 20, 1]), case.literal.logits(ids)) < ROUNDING
+        handle.total_length = None
+        assert handle.total_length == TARGET
