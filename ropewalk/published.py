@@ -80,7 +80,8 @@ class Published:
         note: what of it is not published.
         frequency, distance: fields of the axis, as numbers or as `Formula`; the axis is left alone where it is empty.
         made_for: the only architecture it is for; None: any.
-        target_length: N that the figures are for, and the longest it is given out for; None: any, to be named.
+        target_length: N that the figures are for, taken when none is named. With `made_for` the longest allowed, since
+            the factors were searched for at this length.
     """
 
     description: str
@@ -249,7 +250,7 @@ def resolve_length(name: str, target_length: int | None) -> int:
     """N in tokens of a published profile: as given, else the one its figures are for.
 
     Raises:
-        ProfileError: none is given and none published, or more than the figures are for.
+        ProfileError: none is given and none published, or more than the factors of DPE were searched for.
     """
     known = entry(name).target_length
     if target_length is None:
@@ -257,8 +258,10 @@ def resolve_length(name: str, target_length: int | None) -> int:
             raise ProfileError("target_length", None, f"a number of tokens: the source of {name} names none")
         return known
     length = integer("target_length", target_length, 1)
-    if known is not None and length > known:
-        raise ProfileError("target_length", length, f"at most {known} tokens, for which {name} is published")
+    if entry(name).made_for is not None and length > known:
+        raise ProfileError(
+            "target_length", length, f"at most {known} tokens, for which the factors of {name} were searched"
+        )
     return length
 
 

@@ -90,7 +90,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
         ):
             results = measure(prepared, evaluator, store, stop=stop, tell=_tell)
             fingerprint = evaluator.fingerprint
-    except PatchError as error:
+    except (PatchError, OSError) as error:  # OSError: a row that cannot be written
         print(f"ropewalk: error: {error}", file=sys.stderr)
         return 1
     except Interrupted:

@@ -118,6 +118,7 @@ def test_a_length_beyond_the_one_the_figures_are_for_is_refused_with_both_number
     with pytest.raises(ProfileError, match=r"262144.*131072"):
         published("dpe-llama-3-8b", LLAMA, 262144)
     assert published("dpe-llama-3-8b", LLAMA, 65536).target_length == 65536
+    assert published("self-extend", LLAMA, 200000).target_length == 200000
 
 
 def test_where_no_length_is_published_one_has_to_be_named():

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from fitness.significance import holm
+from fitness.splits import stretch
 from ropewalk import Frequency, PatchError, Profile
 from search.cli import main
+from search.evaluation import prepare, request
+from search.seeds import derive
 from tests.workers.tiny import save_model
 from workers import ModelSpec
 from workers.evaluator import LocalEvaluator
-from workers.loading import read_shape
+from workers.loading import load_tokenizer, read_shape
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +121,25 @@ def test_each_rows_scores_are_on_file_and_are_those_of_its_mean(run, tmp_path):
         assert kept["profile_hash"] == row["profile_hash"]
         scores = [score["logprob"] / score["answer_tokens"] for score in kept["scores"]]
         assert sum(scores) / len(scores) == pytest.approx(row["score"]["score"])
+
+
+def test_examples_are_none_that_a_campaign_of_the_same_seed_searches_on(folder):
+    asked = request({"id": str(folder)}, "kv:keys=hex2,values=hex2", lengths=[60], contexts=8)
+    (measured,) = prepare(asked).lengths
+    tokenizer = load_tokenizer(asked.model)
+    evaluated = {example.context for example in measured.examples.examples}
+    for split in ("search", "heldout", "guard"):
+        others = measured.task.build(tokenizer, derive(asked.seed, split), split)
+        assert evaluated.isdisjoint(example.context for example in others.examples)
+
+
+def test_windows_of_a_text_are_of_its_held_out_part(folder, book):
+    asked = request({"id": str(folder)}, f"perplexity:file={book}", lengths=[32, 64], contexts=4)
+    text = book.read_text()
+    start, stop = stretch("heldout", len(text))
+    for measured in prepare(asked).lengths:
+        for example in measured.examples.examples:
+            assert example.questions[0].answer in text[start:stop]
 
 
 def test_the_csv_has_a_line_for_each_row(run, tmp_path):
