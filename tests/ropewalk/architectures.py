@@ -70,8 +70,8 @@ class Architecture:
         config: what differs from `SIZES`.
         refused: why no profile can be applied; `None` where the frequency methods work.
         message: a part of the error that says so.
-        distance_refused: why the distance methods cannot be applied where frequency methods can; `None`: they can.
-        distance_message: a part of the error that says so.
+        neighbours: whether neighbouring dimensions are a pair, instead of (j, j + J).
+        still: layers that do not rotate.
     """
 
     name: str
@@ -81,8 +81,13 @@ class Architecture:
     config: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
     message: str = ""
-    distance_refused: str | None = None
-    distance_message: str = ""
+    neighbours: bool = False
+    still: tuple[int, ...] = ()
+
+    @property
+    def window(self) -> bool:
+        """Whether a layer has a sliding window, which `dca` does not go with."""
+        return self.config.get("sliding_window") is not None
 
     def build(self, seed: int = 0, **config: Any) -> nn.Module:
         """The model, float32, in evaluation mode, the same for the same seed.
@@ -190,7 +195,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             "head_dim": 16,
             "layer_types": ALTERNATING,
             "sliding_window": 20,
-            "attn_logit_softcapping": 20.0,
+            "attn_logit_softcapping": 5.0,
+            "attn_implementation": "eager",
             "query_pre_attn_scalar": 24,
             "rope_parameters": base(10000.0),
         },
@@ -238,6 +244,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         hf.CohereConfig,
         hf.CohereForCausalLM,
         {"use_qk_norm": True, "logit_scale": 1.0, "rope_parameters": base(10000.0)},
+        neighbours=True,
     ),
     Architecture(
         "Cohere2, Command R7B",
@@ -251,6 +258,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             "logit_scale": 1.0,
             "rope_parameters": base(50000.0),
         },
+        neighbours=True,
+        still=(3,),
     ),
     Architecture(
         "GLM-4",
@@ -258,6 +267,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         hf.Glm4Config,
         hf.Glm4ForCausalLM,
         {"head_dim": 16, "attention_bias": True, "rope_parameters": base(10000.0, partial_rotary_factor=0.5)},
+        neighbours=True,
     ),
     Architecture(
         "OLMo 2",
@@ -272,6 +282,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         hf.SmolLM3Config,
         hf.SmolLM3ForCausalLM,
         {"no_rope_layer_interval": 4, "rope_parameters": base(5e6)},
+        still=(3,),
     ),
     Architecture(
         "Granite 3",
@@ -289,6 +300,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             "head_dim": 16,
             "num_local_experts": 2,
             "num_experts_per_tok": 1,
+            "experts_implementation": "eager",
+            "attn_implementation": "eager",
             "layer_types": ALTERNATING,
             "sliding_window": 20,
             "rope_parameters": YARN,
@@ -333,19 +346,17 @@ ARCHITECTURES: tuple[Architecture, ...] = (
 )
 
 
-def works(frequency_only: bool = True) -> list[Architecture]:
-    """The architectures that profiles can be applied to; with `frequency_only=False` also distance methods."""
-    return [item for item in ARCHITECTURES if not item.refused and (frequency_only or not item.distance_refused)]
+def works() -> list[Architecture]:
+    """The architectures that profiles can be applied to."""
+    return [item for item in ARCHITECTURES if not item.refused]
 
 
 def table() -> str:
     """The list as a markdown table."""
     lines = ["| model | what is special | frequency methods | distance methods |", "| --- | --- | --- | --- |"]
     for item in ARCHITECTURES:
-        frequency = f"refused: {item.refused}" if item.refused else "yes"
-        distance = "refused" if item.refused else "yes"
-        if item.distance_refused:
-            distance = f"refused: {item.distance_refused}"
+        frequency = f"refused: {item.refused}" if item.refused else "all"
+        distance = "refused" if item.refused else "all but `dca`" if item.window else "all"
         lines.append(f"| {item.name} | {item.features} | {frequency} | {distance} |")
     return "\n".join(lines)
 

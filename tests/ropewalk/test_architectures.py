@@ -1,7 +1,6 @@
 """Each architecture of the list against its own rotary module, in every way a model is run; or refused by name."""
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,13 @@ from torch import nn
 from ropewalk import Distance, Frequency, ModelShape, Profile, ProfileError, apply_profile
 from ropewalk.rotary import attention_modules
 from tests.ropewalk.architectures import ARCHITECTURES, END, START, TRAINED_LENGTH, VOCABULARY, table, works
+from tests.ropewalk.distance_cases import off
+from tests.ropewalk.literal import LiteralModel, own_rotation
 
 LENGTH = 60
 TARGET = 96
+ROUNDING = 1e-4
+"""Of the largest logit, what float32 may lose in four layers."""
 FACTORS = (1.5, 3.0, 1.0, 2.0)
 CHUNKS = [(0, 25), (25, 52), *((i, i + 1) for i in range(52, LENGTH))]
 
@@ -215,27 +218,15 @@ UNCHANGED = {
 }
 
 
-@pytest.fixture(scope="module")
-def distance_methods():
-    """Skips where `apply_profile` has no distance methods yet."""
-    model = ARCHITECTURES[0].build()
-    plain = run(model, draw())
-    try:
-        with apply_profile(model, profile_for(model, Frequency("native"), DISTANCES["self_extend"])):
-            there = not torch.equal(run(model, draw()), plain)
-    except ProfileError:
-        there = False
-    if not there:
-        pytest.skip("apply_profile has no distance methods yet")
+ARCHITECTURE_AND_METHOD = [
+    pytest.param(item, method, id=f"{item.name}-{method}")
+    for item in works()
+    for method in DISTANCES
+    if not (item.window and method == "dca")
+]
+every_distance = pytest.mark.parametrize(("architecture", "method"), ARCHITECTURE_AND_METHOD)
 
 
-with_distance_methods = pytest.mark.usefixtures("distance_methods")
-every_distance = pytest.mark.parametrize("method", DISTANCES)
-every_rotation = pytest.mark.parametrize("architecture", works(frequency_only=False), ids=lambda item: item.name)
-
-
-@with_distance_methods
-@every_rotation
 @every_distance
 def test_distance_methods_decode_what_they_prefill(architecture, method):
     model = architecture.build()
@@ -250,30 +241,45 @@ def test_distance_methods_decode_what_they_prefill(architecture, method):
     assert torch.equal(run(model, ids), plain), "removal restores the bits"
 
 
-@with_distance_methods
-@every_rotation
 @every_distance
 def test_a_window_that_holds_everything_is_plain_attention(architecture, method):
     model = architecture.build()
     ids = draw(TRAINED_LENGTH)
-    with apply_profile(model, replace(Profile.identity(ModelShape.from_config(model.config), TRAINED_LENGTH))):
-        plain = run(model, ids)
     shape = ModelShape.from_config(model.config)
+    plain = run(model, ids)
     profile = Profile("test", shape, TRAINED_LENGTH, Frequency("native"), UNCHANGED[method])
     with apply_profile(model, profile):
-        torch.testing.assert_close(run(model, ids), plain, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(run(model, ids), plain, rtol=1e-4, atol=1e-4)
 
 
-@with_distance_methods
-@pytest.mark.parametrize(
-    "architecture", [item for item in works() if item.distance_refused], ids=lambda item: item.name
-)
-def test_refused_distance_methods_are_refused_with_the_reason(architecture):
+@every_distance
+def test_distance_methods_are_their_definition(architecture, method):
+    """The definition knows from the list alone how the architecture pairs dimensions and which layers rotate."""
     model = architecture.build()
-    with pytest.raises(ProfileError) as caught:
-        apply_profile(model, profile_for(model, Frequency("native"), DISTANCES["self_extend"]))
-    assert architecture.distance_message
-    assert architecture.distance_message in str(caught.value)
+    ids = draw()
+    run(model, ids)  # a longrope model now holds its long table
+    rotary = next(module for module in model.modules() if type(module).__name__.endswith("RotaryEmbedding"))
+    layer_types = getattr(model.config, "layer_types", None) or [None] * len(FACTORS)
+    own = [own_rotation(rotary, kind) for kind in layer_types]
+    literal = LiteralModel(
+        model,
+        DISTANCES[method].to_dict(),
+        inv_freqs=[inv_freq.double() / factor for (inv_freq, _), factor in zip(own, FACTORS, strict=True)],
+        scalings=[scaling for _, scaling in own],
+        trained_length=TRAINED_LENGTH,
+        interleaved=architecture.neighbours,
+        rotates=[layer not in architecture.still for layer in range(len(FACTORS))],
+    )
+    with apply_profile(model, profile_for(model, Frequency("linear", factor=FACTORS), DISTANCES[method])):
+        assert off(run(model, ids), literal.logits(ids)) < ROUNDING
+
+
+@pytest.mark.parametrize("architecture", [item for item in works() if item.window], ids=lambda item: item.name)
+def test_dca_is_refused_beside_a_sliding_window(architecture):
+    model = architecture.build()
+    with pytest.raises(ProfileError, match=r"dca.*sliding window of 20"):
+        apply_profile(model, profile_for(model, Frequency("native"), DISTANCES["dca"]))
+    assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 # The table
