@@ -119,13 +119,14 @@ def _runs(query: torch.Tensor, valid: torch.Tensor | None, first: int, last: int
             return None
         return _grouped([(0, first, last, row[0] - first) for row in rows])
     counts = valid.sum(dim=1).tolist()
+    at_hand = valid[:, first:last].any(dim=1).tolist()
     starts = valid.int().argmax(dim=1).tolist()
     found: list[tuple[int, int, int, int] | None] = []
     for row, (count, start) in enumerate(zip(counts, starts, strict=True)):
         stop = start + count
         begin = max(first, start)
-        if count == 0 or begin >= stop:
-            found.append(None)  # no token of this row is at hand
+        if not at_hand[row]:
+            found.append(None)
             continue
         if not bool(valid[row, start:stop].all()):
             return None

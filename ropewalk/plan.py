@@ -48,7 +48,7 @@ def plan_layers(distance: Distance, shape: ModelShape, pairs: Sequence[LayerPair
             if chosen is not None and layer.rotates
             else None,
             sliding_window=layer.sliding_window,
-            log_length=shape.trained_length if distance.log_n else None,
+            log_length=shape.trained_length if distance.log_n and layer.rotates else None,
         )
         for number, layer in enumerate(pairs)
     )

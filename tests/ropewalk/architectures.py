@@ -1,11 +1,12 @@
 """The architectures that are tested: a tiny model with random weights and the true features of each, and what works.
 
-The table of supported models in the README is made from this list:
+The table of supported models in the README is made from this list, and renewed by
 
     python -m tests.ropewalk.architectures
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 
 TRAINED_LENGTH = 32
 VOCABULARY = 97
+README = Path(__file__).parents[2] / "README.md"
 START, END = "<!-- architectures -->", "<!-- /architectures -->"
 
 SIZES = {
@@ -70,6 +72,8 @@ class Architecture:
         config: what differs from `SIZES`.
         refused: why no profile can be applied; `None` where the frequency methods work.
         message: a part of the error that says so.
+        distance_refused: why no distance method can be applied where frequency methods can; `None`: they can.
+        distance_message: a part of the error that says so.
         neighbours: whether neighbouring dimensions are a pair, instead of (j, j + J).
         still: layers that do not rotate.
     """
@@ -81,6 +85,8 @@ class Architecture:
     config: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
     message: str = ""
+    distance_refused: str | None = None
+    distance_message: str = ""
     neighbours: bool = False
     still: tuple[int, ...] = ()
 
@@ -158,6 +164,40 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         hf.Qwen3Config,
         hf.Qwen3ForCausalLM,
         {"head_dim": 24, "rope_parameters": base(1e6)},
+    ),
+    Architecture(
+        "Qwen3-MoE",
+        "norms of q and k, experts",
+        hf.Qwen3MoeConfig,
+        hf.Qwen3MoeForCausalLM,
+        {
+            "head_dim": 16,
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 16,
+            "experts_implementation": "eager",
+            "rope_parameters": base(1e6),
+        },
+    ),
+    Architecture(
+        "Qwen3-Next",
+        "layers without attention, 1/4 of a head rotated",
+        hf.Qwen3NextConfig,
+        hf.Qwen3NextForCausalLM,
+        {
+            "head_dim": 16,
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+            "rope_parameters": base(1e6, partial_rotary_factor=0.25),
+        },
+        distance_refused="layers without attention",
+        distance_message="Qwen3NextDecoderLayer",
     ),
     Architecture(
         "Phi-3",
@@ -277,6 +317,30 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         {"rope_parameters": base(500000.0)},
     ),
     Architecture(
+        "OLMo 3",
+        "norms of q and k over all heads, local and global layers",
+        hf.Olmo3Config,
+        hf.Olmo3ForCausalLM,
+        {"layer_types": MOSTLY_LOCAL, "sliding_window": 20, "rope_parameters": base(500000.0)},
+    ),
+    Architecture(
+        "EXAONE 4",
+        "local layers, global layers without rotation, norms of q and k",
+        hf.Exaone4Config,
+        hf.Exaone4ForCausalLM,
+        {"layer_types": MOSTLY_LOCAL, "sliding_window": 20, "head_dim": 16, "rope_parameters": base(1e6)},
+        still=(3,),
+    ),
+    Architecture(
+        "Falcon",
+        "one key head for all, attention of its own",
+        hf.FalconConfig,
+        hf.FalconForCausalLM,
+        {"multi_query": True, "parallel_attn": True, "rope_parameters": base(10000.0)},
+        distance_refused="attends through functions of its own",
+        distance_message="FalconAttention",
+    ),
+    Architecture(
         "SmolLM3",
         "every fourth layer without rotation",
         hf.SmolLM3Config,
@@ -336,6 +400,54 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         message="kv_lora_rank",
     ),
     Architecture(
+        "Gemma 4",
+        "local and global layers with heads of another size",
+        hf.Gemma4TextConfig,
+        hf.Gemma4ForCausalLM,
+        {
+            "head_dim": 16,
+            "global_head_dim": 32,
+            "layer_types": MOSTLY_LOCAL,
+            "sliding_window": 20,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "hidden_size_per_layer_input": 8,
+        },
+        refused="heads differ in size from layer to layer",
+        message="model.head_dim: got 'one value per layer'",
+    ),
+    Architecture(
+        "Llama 4",
+        "a complex table",
+        hf.Llama4TextConfig,
+        hf.Llama4ForCausalLM,
+        {
+            "head_dim": 16,
+            "intermediate_size_mlp": 48,
+            "num_local_experts": 2,
+            "rope_parameters": base(500000.0),
+        },
+        refused="rotates by complex numbers, not by cos and sin",
+        message="Llama4TextRotaryEmbedding",
+    ),
+    Architecture(
+        "DeepSeek-V3.2, GLM-5",
+        "latent attention, keys chosen by an indexer",
+        hf.DeepseekV32Config,
+        hf.DeepseekV32ForCausalLM,
+        {
+            "kv_lora_rank": 16,
+            "q_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 8,
+            "num_key_value_heads": 4,
+            "first_k_dense_replace": 4,
+            "rope_parameters": base(10000.0),
+        },
+        refused="a second rotation inside the attention",
+        message="Indexer inside DeepseekV32Attention",
+    ),
+    Architecture(
         "Qwen2-VL, Qwen2.5-VL",
         "positions of three axes (mrope)",
         _qwen2_vl,
@@ -347,8 +459,13 @@ ARCHITECTURES: tuple[Architecture, ...] = (
 
 
 def works() -> list[Architecture]:
-    """The architectures that profiles can be applied to."""
+    """The architectures that frequency methods can be applied to."""
     return [item for item in ARCHITECTURES if not item.refused]
+
+
+def attends() -> list[Architecture]:
+    """The architectures that distance methods can be applied to."""
+    return [item for item in works() if not item.distance_refused]
 
 
 def table() -> str:
@@ -357,9 +474,18 @@ def table() -> str:
     for item in ARCHITECTURES:
         frequency = f"refused: {item.refused}" if item.refused else "all"
         distance = "refused" if item.refused else "all but `dca`" if item.window else "all"
+        if item.distance_refused:
+            distance = f"refused: {item.distance_refused}"
         lines.append(f"| {item.name} | {item.features} | {frequency} | {distance} |")
     return "\n".join(lines)
 
 
+def write_readme() -> None:
+    """Put the table in its place in the README."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    README.write_text(f"{before}{START}\n{table()}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(table())
+    write_readme()

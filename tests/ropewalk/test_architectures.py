@@ -1,7 +1,6 @@
 """Each architecture of the list against its own rotary module, in every way a model is run; or refused by name."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +8,17 @@ from torch import nn
 
 from ropewalk import Distance, Frequency, ModelShape, Profile, ProfileError, apply_profile
 from ropewalk.rotary import attention_modules
-from tests.ropewalk.architectures import ARCHITECTURES, END, START, TRAINED_LENGTH, VOCABULARY, table, works
+from tests.ropewalk.architectures import (
+    ARCHITECTURES,
+    END,
+    README,
+    START,
+    TRAINED_LENGTH,
+    VOCABULARY,
+    attends,
+    table,
+    works,
+)
 from tests.ropewalk.distance_cases import off
 from tests.ropewalk.literal import LiteralModel, own_rotation
 
@@ -220,7 +229,7 @@ UNCHANGED = {
 
 ARCHITECTURE_AND_METHOD = [
     pytest.param(item, method, id=f"{item.name}-{method}")
-    for item in works()
+    for item in attends()
     for method in DISTANCES
     if not (item.window and method == "dca")
 ]
@@ -274,7 +283,7 @@ def test_distance_methods_are_their_definition(architecture, method):
         assert off(run(model, ids), literal.logits(ids)) < ROUNDING
 
 
-@pytest.mark.parametrize("architecture", [item for item in works() if item.window], ids=lambda item: item.name)
+@pytest.mark.parametrize("architecture", [item for item in attends() if item.window], ids=lambda item: item.name)
 def test_dca_is_refused_beside_a_sliding_window(architecture):
     model = architecture.build()
     with pytest.raises(ProfileError, match=r"dca.*sliding window of 20"):
@@ -282,9 +291,21 @@ def test_dca_is_refused_beside_a_sliding_window(architecture):
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize(
+    "architecture", [item for item in works() if item.distance_refused], ids=lambda item: item.name
+)
+def test_refused_distance_methods_are_refused_with_the_reason(architecture):
+    model = architecture.build()
+    with pytest.raises(ProfileError) as caught:
+        apply_profile(model, profile_for(model, Frequency("native"), DISTANCES["self_extend"]))
+    assert architecture.distance_message
+    assert architecture.distance_message in str(caught.value)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
 # The table
 
 
 def test_the_readme_has_the_table_of_this_list():
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
     assert text.split(START)[1].split(END)[0].strip() == table()

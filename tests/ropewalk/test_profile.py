@@ -224,8 +224,17 @@ def test_a_missing_file_or_a_folder_is_refused_by_name(tmp_path):
         ({"frequency": {"method": "longrope", "factors": [[2.0] * 8, 2.0, [2.0] * 8]}}, "frequency.factors[1]"),
         ({"frequency": {"method": "longrope", "factors": [2.0, 0.0] * 4}}, "frequency.factors[1]"),
         ({"distance": {}}, "distance.method"),
-        ({"distance": {"method": "dpe", "window": 64}}, "distance.method"),
-        ({"distance": {"method": "none", "window": 64}}, "distance.window"),
+        ({"distance": {"method": "yarn"}}, "distance.method"),
+        ({"distance": {"method": "dpe", "window": 16}}, "distance.scale_factors"),
+        ({"distance": {"method": "none", "window": 16}}, "distance.window"),
+        ({"distance": {"method": "self_extend", "window": 64, "group_size": 8}}, "distance.window"),
+        ({"distance": {"method": "self_extend", "window": 16, "group_size": 0}}, "distance.group_size"),
+        ({"distance": {"method": "self_extend", "window": 16, "group_size": 8, "slope": 2}}, "distance.slope"),
+        ({"distance": {"method": "rerope", "window": 0}}, "distance.window"),
+        ({"distance": {"method": "rerope", "window": 16, "log_n": 1}}, "distance.log_n"),
+        ({"distance": {"method": "leaky_rerope", "window": 16, "slope": 0.5}}, "distance.slope"),
+        ({"distance": {"method": "dca", "chunk_size": 24, "local_size": 24}}, "distance.local_size"),
+        ({"distance": {"method": "dca", "chunk_size": 48, "local_size": 8}}, "distance.chunk_size"),
         ({"provenance": []}, "provenance"),
         ({"provenance": {"score": float("nan")}}, "provenance.score"),
     ],
@@ -270,7 +279,7 @@ def test_an_unsupported_method_is_refused_with_what_is_allowed():
     assert "native, linear, ntk, dynamic_ntk, yarn, longrope (did you mean linear?)" in str(
         refused(data(frequency__method="linaer"))
     )
-    assert "one of none" in str(refused(data(distance={"method": "self_extend", "window": 64, "group_size": 8})))
+    assert "did you mean self_extend?" in str(refused(data(distance={"method": "selfextend"})))
 
 
 def test_distance_and_provenance_may_be_left_out():
