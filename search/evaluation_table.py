@@ -9,7 +9,10 @@ from rich.text import Text
 
 LEVEL = 0.05
 PLAIN_WIDTH = 200  # of a file or a pipe, which has no width of its own
+NAME_WIDTH = 24  # that a profile's name takes at least, folded
 PARTS = 5
+PLACES, SECONDS = "by place, first to last", "seconds"
+LEAST_NEEDED = (SECONDS, PLACES)  # they are in result.json as well
 SCORES = {
     "exact": "exact answers",
     "likelihood": "log-likelihood per answer token",
@@ -24,7 +27,7 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
         console = Console(file=console.file, highlight=False, width=PLAIN_WIDTH)
     for length in data["lengths"]:
         _say(console, title(data, length))
-        console.print(_table(data, length))
+        console.print(_table(data, length, console.width))
     for reason in dict.fromkeys((row["name"], row["reason"]) for row in data["rows"] if row["status"] == "failed"):
         _say(console, "{} failed: {}".format(*reason))
     if any(row.get("minus_unchanged") for row in data["rows"]):
@@ -43,32 +46,43 @@ def title(data: dict[str, Any], length: dict[str, Any]) -> str:
     )
 
 
-def _table(data: dict[str, Any], length: dict[str, Any]) -> Table:
+def _table(data: dict[str, Any], length: dict[str, Any], width: int) -> Table:
+    """As many columns as the width holds; names are folded before numbers, which are never."""
     rows = [row for row in data["rows"] if row["examples"] == length["hash"]]
-    places = any(row.get("by_position") for row in rows)
+    columns = _columns(data["metric"], rows)
+    names = max(len(name) for name in columns["profile"].values())
+    for spare in LEAST_NEEDED:
+        if min(names, NAME_WIDTH) + sum(map(_needed, list(columns.items())[1:])) > width:
+            columns.pop(spare, None)
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("profile", overflow="fold")
-    table.add_column(SCORES.get(data["metric"], data["metric"]), justify="right")
-    if data["metric"] == "perplexity":
-        table.add_column("perplexity", justify="right")
-    table.add_column("− unchanged", justify="right")
-    table.add_column("p (Holm)", justify="right")
-    if places:
-        table.add_column("by place, first to last", justify="right")
-    table.add_column("seconds", justify="right")
-    for row in rows:
-        if row["status"] == "failed":
-            table.add_row(Text(row["name"]), Text("failed", style="red"))
-            continue
-        gain = row["minus_unchanged"]
-        cells = [row["name"], interval(row["score"])]
-        if data["metric"] == "perplexity":
-            cells.append(interval(row["perplexity"]))
-        cells += [interval(gain, signed=True), p_value(gain)]
-        if places:
-            cells.append(_by_place(row["by_position"]))
-        table.add_row(*(Text(cell) for cell in [*cells, f"{row['seconds']:.1f}"]))
+    for header in list(columns)[1:]:
+        table.add_column(header, justify="right", no_wrap=True)
+    for i, row in enumerate(rows):
+        cells = [column.get(i, "") for column in columns.values()]
+        table.add_row(*(Text(cell) for cell in cells), style="red" if row["status"] == "failed" else None)
     return table
+
+
+def _needed(column: tuple[str, dict[int, str]]) -> int:
+    header, cells = column
+    return max(len(text) for text in (header, *cells.values())) + 2
+
+
+def _columns(metric: str, rows: list[dict[str, Any]]) -> dict[str, dict[int, str]]:
+    """Cells by column and row; a failed row has its name and that it failed."""
+    score = SCORES.get(metric, metric)
+    done = {i: row for i, row in enumerate(rows) if row["status"] == "ok"}
+    columns = {"profile": {i: row["name"] for i, row in enumerate(rows)}}
+    columns[score] = {i: interval(row["score"]) if i in done else "failed" for i, row in enumerate(rows)}
+    if metric == "perplexity":
+        columns["perplexity"] = {i: interval(row["perplexity"]) for i, row in done.items()}
+    columns["− unchanged"] = {i: interval(row["minus_unchanged"], signed=True) for i, row in done.items()}
+    columns["p (Holm)"] = {i: p_value(row["minus_unchanged"]) for i, row in done.items()}
+    if any(row["by_position"] for row in done.values()):
+        columns[PLACES] = {i: _by_place(row["by_position"]) for i, row in done.items()}
+    columns[SECONDS] = {i: f"{row['seconds']:.1f}" for i, row in done.items()}
+    return columns
 
 
 def interval(value: dict[str, Any] | None, *, signed: bool = False) -> str:
