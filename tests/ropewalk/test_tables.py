@@ -11,7 +11,7 @@ from accelerate import init_empty_weights
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig
 
-from ropewalk import Frequency, ModelShape, Profile, ProfileError, apply_profile
+from ropewalk import Distance, Frequency, ModelShape, Profile, ProfileError, apply_profile
 from ropewalk.frequencies import Growth, Rotation, Setting, base_frequencies
 from ropewalk.tables import LAYOUTS, RotaryTables, rotation_table
 
@@ -266,6 +266,23 @@ def test_a_70b_model_without_memory_is_patched_in_all_its_layers():
             outputs = model(torch.zeros(1, 512, dtype=torch.long, device="meta"), attention_mask=mask, use_cache=False)
     assert outputs.logits.shape == (1, 512, 128256)
     assert shapes == [("meta", (1, 512, 128))] * 160
+
+
+def test_a_distance_method_is_planned_for_every_layer_of_a_70b_model_without_memory():
+    config = LlamaConfig(**LLAMA_70B)
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config).eval()
+    shape = ModelShape.from_config(config)
+    implementation = model.config._attn_implementation
+    distance = Distance("dpe", window=4096, scale_factors=(2.0, 4.0, 8.0, 8.0))
+    with apply_profile(model, Profile("p", shape, 32768, Frequency("native"), distance), check=False):
+        assert sum(len(layer.self_attn._forward_pre_hooks) for layer in model.model.layers) == 80
+    assert model.config._attn_implementation == implementation
+    assert all(parameter.is_meta for parameter in model.parameters())
+    with pytest.raises(ProfileError, match=r"16384.*8192 tokens"):
+        Profile("p", shape, 32768, Frequency("native"), Distance("rerope", window=16384))
+    with pytest.raises(ProfileError, match=r"3 groups.*64 rotated pairs"):
+        Profile("p", shape, 32768, Frequency("native"), Distance("dpe", window=4096, scale_factors=(2.0, 4.0, 8.0)))
 
 
 def test_a_model_whose_frequencies_are_not_loaded_is_refused_without_allocating():
