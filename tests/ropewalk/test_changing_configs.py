@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from ropewalk import Frequency, ModelShape, Profile, apply_profile
+from ropewalk import Distance, Frequency, ModelShape, Profile, apply_profile
 from ropewalk.rotary import examine
+from tests.ropewalk.architectures import ARCHITECTURES, TRAINED_LENGTH
 
 SHORT, LONG = [1.0] * 4 + [1.1] * 4, [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
 LONGROPE = {
@@ -62,6 +63,39 @@ def test_methods_on_the_base_frequencies_replace_the_scaling(build, tokens, logi
             apply_profile(plain, profile_for(plain, method, **ON_BASE[method])),
         ):
             assert torch.equal(logits(model, ids), logits(plain, ids))
+
+
+@pytest.mark.parametrize("method", ["native", "linear"])
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_a_distance_method_decodes_what_it_prefills(tokens, logits, request, kind, method):
+    model = request.getfixturevalue(kind)()
+    ids = tokens(72)
+    frequency = Frequency("native") if method == "native" else Frequency("linear", factor=(1.0, 1.5, 2.0))
+    distance = Distance("self_extend", window=12, group_size=5)
+    plain = logits(model, ids)
+    with apply_profile(model, Profile("p", ModelShape.from_config(model.config), 160, frequency, distance)):
+        whole = logits(model, ids)
+        torch.testing.assert_close(in_chunks(model, ids), whole, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(whole, plain, atol=1e-2)
+    assert torch.equal(logits(model, ids), plain)
+
+
+@pytest.mark.parametrize(
+    "distance", [Distance(), Distance("self_extend", window=12, group_size=5)], ids=["none", "self_extend"]
+)
+def test_phi3_generates_across_its_original_length(tokens, distance):
+    """Phi-3 itself starts its cache anew when a generation passes the original length."""
+    architecture = next(item for item in ARCHITECTURES if item.name == "Phi-3")
+    model = architecture.build()
+    ids = tokens(TRAINED_LENGTH - 4)
+    with apply_profile(model, Profile("p", ModelShape.from_config(model.config), 128, Frequency("native"), distance)):
+        found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
+        expected = ids
+        for _ in range(12):
+            with torch.no_grad():
+                last = model(input_ids=expected, use_cache=False).logits[:, -1:]
+            expected = torch.cat((expected, last.argmax(-1)), 1)
+    assert torch.equal(found, expected)
 
 
 # longrope
