@@ -1,5 +1,6 @@
 """An evaluation on the terminal: one table per length, the unchanged model first."""
 
+import math
 from typing import Any
 
 from rich import box
@@ -32,10 +33,22 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
         _say(console, "{} failed: {}".format(*reason))
     if any(row.get("minus_unchanged") for row in data["rows"]):
         _say(console, f"p: {data['test']}. Correction: {data['correction']}; * marks p of at most {LEVEL:g}.")
+        if warning := too_few(data):
+            _say(console, warning)
 
 
 def _say(console: Console, line: str) -> None:
     console.print(Text(line), soft_wrap=True)
+
+
+def too_few(data: dict[str, Any]) -> str | None:
+    """Said where so few contexts cannot give a corrected p-value that is a finding, whatever the profiles do."""
+    compared = sum(row.get("minus_unchanged") is not None for row in data["rows"])
+    needed = math.ceil(math.log2(2 * compared / LEVEL))  # the smallest p of n contexts is 2/2^n
+    most = max(length["contexts"] for length in data["lengths"])
+    if not 1 < most < needed:  # questions are the units where there is one context
+        return None
+    return f"{most} contexts are too few for any finding among {compared} comparisons: --contexts {needed} or more."
 
 
 def title(data: dict[str, Any], length: dict[str, Any]) -> str:

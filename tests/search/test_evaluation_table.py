@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from search.evaluation_table import interval, number, p_value, show
+from search.evaluation_table import interval, number, p_value, show, too_few
 
 
 def row(name, score, gain=None, p=1.0):
@@ -65,6 +65,14 @@ def test_a_narrow_terminal_leaves_out_what_is_least_needed_and_folds_names():
     assert "seconds" not in narrow
     assert "first to last" not in narrow
     assert "0.750 [0.650, 0.850]   +0.250 [+0.150, +0.350]    0.010 *" in narrow
+
+
+@pytest.mark.parametrize(("contexts", "few"), [(1, False), (2, True), (6, True), (7, False), (24, False)])
+def test_it_says_when_no_number_of_right_answers_could_be_a_finding(contexts, few):
+    data = {**DATA, "lengths": [{**DATA["lengths"][0], "contexts": contexts}]}
+    assert too_few(data) == (
+        f"{contexts} contexts are too few for any finding among 2 comparisons: --contexts 7 or more." if few else None
+    )
 
 
 @pytest.mark.parametrize(
