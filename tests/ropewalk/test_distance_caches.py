@@ -16,7 +16,6 @@ from tests.ropewalk.distance_cases import (
     METHODS,
     ROUNDING,
     SLIDING,
-    WINDOWED,
     Case,
     in_pieces,
     off,
@@ -44,7 +43,7 @@ def test_chunked_prefill(method, sizes):
 def test_token_by_token_after_a_prefill(kind, name):
     case, ids = Case(name, kind), tokens(LENGTH)
     with case.patched():
-        got = in_pieces(case.model, ids, [33, 1])
+        got = in_pieces(case.model, ids, [56, 1])
     assert off(got, case.literal.logits(ids)) < ROUNDING
 
 
@@ -85,6 +84,26 @@ def test_questions_packed_side_by_side_over_one_context(method, chunk):
             for question, part in zip(questions, got.split([q.shape[1] for q in questions], 1), strict=True):
                 expected = case.literal.logits(torch.cat((context, question), 1))[:, 55:]
                 assert off(part, expected) < ROUNDING
+
+
+def test_packed_questions_over_contexts_padded_on_the_left(method):
+    case, context, questions = Case(method), tokens(40, batch=2), tokens(8, batch=2, seed=3)
+    mask = torch.ones_like(context)
+    mask[0, :9] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    visible = torch.ones(8, 8).tril().bool()
+    visible[4:, :4] = False
+    visible = torch.cat((mask.bool()[:, None].expand(-1, 8, -1), visible.expand(2, -1, -1)), -1)[:, None]
+    with case.patched():
+        cache = DynamicCache(config=case.model.config)
+        run(case.model, context, cache, attention_mask=mask, position_ids=positions)
+        asked = positions[:, -1:] + 1 + torch.arange(4).repeat(2)
+        got = run(case.model, questions, cache, attention_mask=visible, position_ids=asked)
+    for row in range(2):
+        alone = context[row : row + 1, mask[row] == 1]
+        for part in (slice(0, 4), slice(4, 8)):
+            whole = torch.cat((alone, questions[row : row + 1, part]), 1)
+            assert off(got[row : row + 1, part], case.literal.logits(whole)[:, -4:]) < ROUNDING
 
 
 def test_packed_questions_with_a_mask_of_numbers_to_add(method):
@@ -140,7 +159,7 @@ def test_a_static_cache(method):
     assert off(got, case.literal.logits(ids)) < ROUNDING
 
 
-@pytest.mark.parametrize("name", WINDOWED)
+@pytest.mark.parametrize("name", ["rerope log_n", "dpe", "dpe query heads"])
 @pytest.mark.parametrize("kind", SLIDING)
 @pytest.mark.parametrize("window", [1, 29, 30, 31])
 def test_chunks_and_decode_with_a_sliding_window(kind, name, window):
@@ -149,7 +168,17 @@ def test_chunks_and_decode_with_a_sliding_window(kind, name, window):
     expected = case.literal.logits(ids)
     with case.patched():
         assert off(run(case.model, ids), expected) < ROUNDING
-        assert off(in_pieces(case.model, ids, [40, 13, 1]), expected) < ROUNDING
+        assert off(in_pieces(case.model, ids, [40, 25, 1]), expected) < ROUNDING
+
+
+@pytest.mark.parametrize("kind", SLIDING)
+@pytest.mark.parametrize("static", [False, True], ids=["keeps everything", "static"])
+def test_a_sliding_window_over_caches_of_other_kinds(kind, static):
+    case, ids = Case("self_extend", kind), tokens(LENGTH, batch=2)
+    with case.patched():
+        cache = StaticCache(config=case.model.config, max_cache_len=90) if static else DynamicCache()
+        got = in_pieces(case.model, ids, [40, 25, 1], cache=cache)
+    assert off(got, case.literal.logits(ids)) < ROUNDING
 
 
 @pytest.mark.parametrize("kind", SLIDING)

@@ -96,9 +96,11 @@ def test_bfloat16_loses_no_more_than_it_does_without_the_profile(method):
     case.model.model.rotary_emb.inv_freq = inv_freq  # float32, as in a model loaded in bfloat16
     without = (run(case.model, ids).double() - expected_plain).square().mean().sqrt()
     with case.patched():
-        got = run(case.model, ids)
-    assert got.dtype == torch.bfloat16
-    assert (got.double() - expected).square().mean().sqrt() < 1.5 * without
+        whole = run(case.model, ids)
+        pieces = in_pieces(case.model, ids, [30, 30, 5])
+    for got in (whole, pieces):
+        assert got.dtype == torch.bfloat16
+        assert (got.double() - expected).square().mean().sqrt() < 1.5 * without
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,30 @@ def test_gradients_are_those_of_the_definition(method):
     for name, parameter in case.model.named_parameters():
         if expected[name].grad is not None:
             assert off(parameter.grad, expected[name].grad) < 10 * ROUNDING, name
+
+
+def test_gradients_with_activation_checkpointing(method):
+    case, ids = Case(method), tokens(40)
+    case.literal.graph(ids).square().sum().backward()
+    with case.patched():
+        case.model.train()
+        case.model.activation_checkpointing_enable()
+        case.model(input_ids=ids, use_cache=False).logits.square().sum().backward()
+    expected = dict(case.literal.model.named_parameters())
+    for name, parameter in case.model.named_parameters():
+        if expected[name].grad is not None:
+            assert off(parameter.grad, expected[name].grad) < 10 * ROUNDING, name
+
+
+@pytest.mark.xfail(strict=True, reason="tables kept from inference mode cannot be saved for a gradient")
+@pytest.mark.parametrize("name", ["self_extend", "dpe query heads"])
+def test_gradients_after_a_forward_in_inference_mode(name):
+    case, ids = Case(name), tokens(40)
+    with case.patched():
+        with torch.inference_mode():
+            case.model(input_ids=ids)
+        case.model(input_ids=ids, use_cache=False).logits.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in case.model.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "math"])
