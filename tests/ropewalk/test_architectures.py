@@ -135,8 +135,9 @@ def test_the_identity_gives_the_same_bits_beyond_the_original_length(architectur
 
 
 @every_architecture
-def test_a_uniform_factor_is_what_the_model_s_own_rotary_module_computes(architecture):
-    model = architecture.build()
+@pytest.mark.parametrize("attention", [{}, {"attn_implementation": "eager"}], ids=["usual", "eager"])
+def test_a_uniform_factor_is_what_the_model_s_own_rotary_module_computes(architecture, attention):
+    model = architecture.build(**attention)
     ids = draw(batch=2)
     plain, expected = run(model, ids), run(slowed(model, 2.5), ids)
     assert (expected - plain).abs().max() > 0.05
