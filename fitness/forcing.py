@@ -1,6 +1,6 @@
 """Teacher forcing over a shared prefix: the context is run once, then all its questions over the one cache.
 
-Where the attention takes any mask (sdpa, eager), questions are packed into one pass: each continues the positions of
+Where the attention takes any mask (sdpa, eager, that of a distance method), questions are packed into one pass: each continues the positions of
 the context and is masked from the others. Otherwise they run one by one and the cache is cut back in between. Both
 give what a full forward pass of each question alone gives; a test holds them to it.
 """
@@ -16,7 +16,7 @@ from fitness.cached import fork, forward, is_plain, prefill
 from fitness.encoding import EncodedExample, EncodedQuestion
 from fitness.errors import NonFiniteError
 
-MASKABLE = ("sdpa", "eager")  # attention implementations that take any 4D mask
+MASKABLE = ("sdpa", "eager", "ropewalk")  # attention implementations that take any 4D mask
 PACK_TOKENS = 1024
 MASK_ELEMENTS = 2**27
 LOGIT_ELEMENTS = 2**26  # 256 MiB in float32

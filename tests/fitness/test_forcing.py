@@ -14,7 +14,7 @@ from fitness.generation import greedy
 from fitness.kv import KVTask
 from fitness.perplexity import PerplexityTask
 from fitness.scoring import score_example
-from ropewalk import Frequency, ModelShape, Profile, apply_profile
+from ropewalk import Distance, Frequency, ModelShape, Profile, apply_profile
 
 MODELS = {
     "llama, sdpa": {},
@@ -160,6 +160,31 @@ def test_a_profile_with_a_factor_per_layer_scores_as_its_plain_forward(make_llam
     native = plain(model, tokenizer, example)
     with apply_profile(model, profile(model, Frequency("linear", factor=(1.5, 4.0)))):
         scores = score_example(model, tokenizer, example, "teacher_forcing", chunk=30)
+        assert_same(scores, plain(model, tokenizer, example))
+    assert scores.scores[0].logprob != pytest.approx(native[0][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("chunk", [None, 30])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "distance",
+    [
+        Distance("self_extend", window=16, group_size=4),
+        Distance("dca", chunk_size=24, local_size=8),
+        Distance("dpe", window=16, scale_factors=(2.0, 8.0)),
+    ],
+    ids=lambda distance: distance.method,
+)
+def test_a_distance_method_scores_as_its_plain_forward(
+    make_llama, tokenizer, example, monkeypatch, distance, packed, chunk
+):
+    if not packed:
+        monkeypatch.setattr(forcing, "MASKABLE", ())
+    model = make_llama()
+    native = plain(model, tokenizer, example)
+    applied = dataclasses.replace(profile(model, Frequency("native")), distance=distance)
+    with apply_profile(model, applied):
+        scores = score_example(model, tokenizer, example, "teacher_forcing", chunk=chunk)
         assert_same(scores, plain(model, tokenizer, example))
     assert scores.scores[0].logprob != pytest.approx(native[0][1], abs=1e-3)
 

@@ -1,0 +1,220 @@
+"""What the distance methods cost: prefill, decode and peak memory of one attention layer against plain attention.
+
+    python -m benchmarks.distance [--shape smollm2 llama3-8b] [--dtype float32 bfloat16] [--length 2048 8192 16384 32768]
+
+A layer of random weights with the heads of SmolLM2-135M (9 and 3 of 64 dimensions) or Llama-3-8B (32 and 8 of 128). Its
+hidden size is 8 for each head, so that the projections, which no method changes, do not hide what a method costs: in the real layer
+the ratios are nearer to 1. Plain is the same layer with the model's own `sdpa`. Plain and method are timed in
+alternation, and the ratio is the median over rounds; seconds and ratios are of the layer with norm and cache update.
+
+Bound: 1 + 2w/L for a window of w tokens, what computing all pairs of the window a second time, masked, would cost;
+twice the extra for a choice of key dimensions; 1 for dca, which computes no pair twice. Decode is one token over a cache
+of L tokens, and its bound is the aim of 1.25. Memory is the peak above what the layer and its input take.
+"""
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import DynamicCache, LlamaConfig, LlamaModel
+
+from ropewalk import Distance, Frequency, KeyDims, ModelShape, Profile, apply_profile
+
+SHAPES = {"smollm2": (9, 3, 64), "llama3-8b": (32, 8, 128)}
+TRAINED = 2048
+DECODED = 16
+DECODE_AIM = 1.25
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and bytes of one way to run the layer."""
+
+    prefill: float
+    decode: float
+    memory: float
+
+
+def layer(shape: str, dtype: torch.dtype, device: str) -> LlamaModel:
+    """A model of one layer whose cost is its attention."""
+    heads, kv_heads, head_dim = SHAPES[shape]
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=8 * heads,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=TRAINED,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    )
+    return LlamaModel(config).to(device, dtype).eval()
+
+
+def methods(shape: ModelShape, window: int) -> dict[str, tuple[Distance, Callable[[int], float]]]:
+    """Distance settings, and their bound by length."""
+    pairs = shape.head_dim // 2
+    chosen = 3 * pairs // 4  # 48 of 64 as in the DPE paper
+    random = torch.Generator().manual_seed(0)
+
+    def dims(per: str, heads: int) -> KeyDims:
+        ranks = torch.rand(1, heads, pairs, generator=random).argsort(-1).argsort(-1)
+        return KeyDims.from_bools(per, (ranks < chosen).tolist())
+
+    scales = (2.0, 8.0, 2.0, 8.0, 32.0, 32.0, 32.0, 4.0)
+    once, twice, none = (lambda n: 1 + 2 * window / n), (lambda n: 1 + 4 * window / n), (lambda n: 1.0)
+    return {
+        "rerope": (Distance("rerope", window=window), once),
+        "leaky_rerope": (Distance("leaky_rerope", window=window, slope=16.0), once),
+        "self_extend": (Distance("self_extend", window=window, group_size=32), once),
+        "dca": (Distance("dca", chunk_size=3 * TRAINED // 4, local_size=TRAINED // 8), none),
+        "dpe": (Distance("dpe", window=window, scale_factors=scales), once),
+        "dpe, key/value heads": (
+            Distance("dpe", window=window, scale_factors=scales, key_dims=dims("kv_head", shape.num_kv_heads)),
+            twice,
+        ),
+        "dpe, query heads": (
+            Distance("dpe", window=window, scale_factors=scales, key_dims=dims("query_head", shape.num_heads)),
+            twice,
+        ),
+    }
+
+
+class Layer:
+    """The layer with its input of one length."""
+
+    def __init__(self, model: LlamaModel, length: int) -> None:
+        self.model = model
+        self.cuda = model.device.type == "cuda"
+        x = torch.randn(1, length, model.config.hidden_size, generator=torch.Generator().manual_seed(0))
+        self.x = x.to(model.device, model.dtype)
+
+    def prefill(self) -> DynamicCache:
+        """One forward over the whole input."""
+        cache = DynamicCache(config=self.model.config)
+        with torch.inference_mode():
+            self.model(inputs_embeds=self.x, use_cache=True, cache=cache)
+        return cache
+
+    def decode(self, cache: DynamicCache) -> None:
+        """Tokens, one at a time, over a cache that stays as long as it is."""
+        with torch.inference_mode():
+            for _ in range(DECODED):
+                self.model(inputs_embeds=self.x[:, :1], use_cache=True, cache=cache)
+                cache.crop(-1)
+
+    def seconds(self, run: Callable[[], Any]) -> tuple[float, Any]:
+        """Time of a call, and its result."""
+        self._wait()
+        begin = time.perf_counter()
+        result = run()
+        self._wait()
+        return time.perf_counter() - begin, result
+
+    def memory(self) -> float:
+        """Peak bytes of a prefill above what was taken before."""
+        gc.collect()
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            self.prefill()
+            return torch.cuda.max_memory_allocated() - before
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
+        before = _resident("VmRSS")
+        self.prefill()
+        return _resident("VmHWM") - before
+
+    def _wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+
+def _resident(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def measure(layer: Layer, profile: Profile, rounds: int, backend: str) -> list[tuple[Cost, Cost]]:
+    """Plain and patched, once a round."""
+
+    def once() -> Cost:
+        prefill, cache = layer.seconds(layer.prefill)
+        layer.decode(cache)
+        decode, _ = layer.seconds(lambda: layer.decode(cache))
+        del cache
+        return Cost(prefill, decode / DECODED, layer.memory())
+
+    found = []
+    for _ in range(rounds):
+        plain = once()
+        with apply_profile(layer.model, profile, check=False, backend=backend):
+            found.append((plain, once()))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--length", type=int, nargs="+", default=[2048, 8192, 16384, 32768])
+    parser.add_argument("--method", nargs="+", help="some of the methods (default: all)")
+    parser.add_argument("--window", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console(width=150)
+    for shape_name in args.shape:
+        for dtype in args.dtype:
+            model = layer(shape_name, getattr(torch, dtype), args.device)
+            shape = ModelShape.from_config(model.config, id=shape_name)
+            for length in args.length:
+                table = Table(
+                    "method",
+                    "prefill s",
+                    "ratio",
+                    "bound",
+                    "decode ms",
+                    "ratio",
+                    "aim",
+                    "memory MiB",
+                    "plain MiB",
+                    title=f"{shape_name}, {dtype}, {length} tokens, window {args.window}, {args.device}, "
+                    f"{args.threads} threads, {args.rounds} rounds",
+                )
+                run = Layer(model, length)
+                run.prefill()
+                for name, (distance, bound) in methods(shape, args.window).items():
+                    if args.method and name not in args.method:
+                        continue
+                    profile = Profile(name, shape, max(length, TRAINED), Frequency("native"), distance)
+                    found = measure(run, profile, args.rounds, args.backend)
+                    middle = statistics.median
+                    table.add_row(
+                        name,
+                        f"{middle(b.prefill for _, b in found):.3f}",
+                        f"{middle(b.prefill / a.prefill for a, b in found):.3f}",
+                        f"{bound(length):.3f}",
+                        f"{1e3 * middle(b.decode for _, b in found):.2f}",
+                        f"{middle(b.decode / a.decode for a, b in found):.3f}",
+                        f"{DECODE_AIM}",
+                        f"{middle(b.memory for _, b in found) / 2**20:.0f}",
+                        f"{middle(a.memory for a, _ in found) / 2**20:.0f}",
+                    )
+                console.print(table)
+
+
+if __name__ == "__main__":
+    main()
