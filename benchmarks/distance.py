@@ -1,15 +1,15 @@
 """What the distance methods cost: prefill, decode and peak memory of one attention layer against plain attention.
 
-    python -m benchmarks.distance [--shape smollm2 llama3-8b] [--dtype float32 bfloat16] [--length 2048 8192 16384 32768]
+    python -m benchmarks.distance [--shape smollm2 llama3-8b] [--dtype float32 bfloat16] [--length 2048 8192 ...]
 
 A layer of random weights with the heads of SmolLM2-135M (9 and 3 of 64 dimensions) or Llama-3-8B (32 and 8 of 128). Its
-hidden size is 8 for each head, so that the projections, which no method changes, do not hide what a method costs: in the real layer
-the ratios are nearer to 1. Plain is the same layer with the model's own `sdpa`. Plain and method are timed in
-alternation, and the ratio is the median over rounds; seconds and ratios are of the layer with norm and cache update.
+hidden size is 8 for each head, so that the projections, which no method changes, do not hide what a method costs: in
+the real layer the ratios are nearer to 1. Plain is the same layer with the model's own `sdpa`. Plain and method are
+timed in alternation, and the ratio is the median over rounds; both times are of the layer with norm and cache update.
 
 Bound: 1 + 2w/L for a window of w tokens, what computing all pairs of the window a second time, masked, would cost;
-twice the extra for a choice of key dimensions; 1 for dca, which computes no pair twice. Decode is one token over a cache
-of L tokens, and its bound is the aim of 1.25. Memory is the peak above what the layer and its input take.
+twice the extra for a choice of key dimensions; 1 for dca, which computes no pair twice. Decode is one token over a
+cache of L tokens, and its bound is the aim of 1.25. Memory is the peak above what the layer and its input take.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def measure(layer: Layer, profile: Profile, rounds: int, backend: str) -> list[t
         prefill, cache = layer.seconds(layer.prefill)
         layer.decode(cache)
         decode, _ = layer.seconds(lambda: layer.decode(cache))
-        del cache
+        cache = None
         return Cost(prefill, decode / DECODED, layer.memory())
 
     found = []

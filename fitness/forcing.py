@@ -1,8 +1,8 @@
 """Teacher forcing over a shared prefix: the context is run once, then all its questions over the one cache.
 
-Where the attention takes any mask (sdpa, eager, that of a distance method), questions are packed into one pass: each continues the positions of
-the context and is masked from the others. Otherwise they run one by one and the cache is cut back in between. Both
-give what a full forward pass of each question alone gives; a test holds them to it.
+Where the attention takes any mask (sdpa, eager, that of a distance method), questions are packed into one pass: each
+continues the positions of the context and is masked from the others. Otherwise they run one by one and the cache is cut
+back in between. Both give what a full forward pass of each question alone gives; a test holds them to it.
 """
 
 import math

@@ -1,6 +1,5 @@
 """What the layers of one forward have in common, found out once and forgotten with the forward."""
 
-import threading
 import weakref
 from collections.abc import Callable, Hashable
 
@@ -42,7 +41,10 @@ class Forward:
 
 
 class Forwards:
-    """The forward that each thread is in, told by the model's own cos, which every forward makes anew."""
+    """The forwards in progress, each known by a cos that the model made for it, a new tensor every time.
+
+    So forwards of several threads on one model do not meet.
+    """
 
     def __init__(self) -> None:
         self._current: dict[int, tuple[weakref.ref, Forward]] = {}
@@ -51,14 +53,15 @@ class Forwards:
         return Forwards()
 
     def of(self, own_cos: torch.Tensor) -> Forward:
-        """The forward of this thread that this cos belongs to."""
-        thread = threading.get_ident()
-        known = self._current.get(thread)
+        """The forward that a cos belongs to."""
+        key, current = id(own_cos), self._current
+        known = current.get(key)
         if known is None or known[0]() is not own_cos:
-            known = self._current[thread] = (weakref.ref(own_cos, lambda dead: self._end(thread, dead)), Forward())
-        return known[1]
 
-    def _end(self, thread: int, own_cos: weakref.ref) -> None:
-        known = self._current.get(thread)
-        if known is not None and known[0] is own_cos:
-            del self._current[thread]
+            def end(dead: weakref.ref) -> None:
+                """The forward is over, completed or not."""
+                if key in current and current[key][0] is dead:
+                    del current[key]
+
+            known = current[key] = (weakref.ref(own_cos, end), Forward())
+        return known[1]

@@ -161,7 +161,8 @@ class Handle:
 
     @property
     def total_length(self) -> int | None:
-        """Total length T in tokens that dynamic_ntk takes its table for; other methods do not depend on it.
+        """Total length T in tokens that dynamic_ntk takes its table for, and any method that keeps the rotation of a
+        model whose own config is of type `dynamic`; other methods do not depend on it.
 
         `None`, the default, takes the largest position of each forward + 1. With a KV cache, keys of earlier forwards
         keep the table they were rotated with, as with transformers' own `dynamic`; set the length that will be reached
