@@ -1,11 +1,12 @@
 """Attention under a distance method: one call of one layer, from unrotated queries to the output."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from ropewalk.dense import attend_dense
+from ropewalk.errors import PatchError
 from ropewalk.forwards import Forward
 from ropewalk.geometry import Geometry, Run, make_geometry
 from ropewalk.kernels import Kernel, Request, choose
@@ -28,6 +29,7 @@ class Call:
         forward: keeps what all layers of the forward have in common.
         backend: of `ropewalk.kernels`.
         past: tokens that the cache of the layer held before; `None` without a cache.
+        offsets: position − index of the tokens of that cache, as far as met.
     """
 
     layer: Layer
@@ -36,10 +38,11 @@ class Call:
     forward: Forward
     backend: str
     past: int | None = None
+    offsets: set[int] = field(default_factory=set)
 
-    def store(self, k: torch.Tensor, past: int) -> torch.Tensor:
-        """New keys as they are cached."""
-        self.past = past
+    def store(self, k: torch.Tensor, past: int, offsets: set[int]) -> torch.Tensor:
+        """New keys as they are cached, behind `past` others."""
+        self.past, self.offsets = past, offsets
         return self.layer.store(k, self.forward.where(self.position_ids, k.shape[0]), self.rotator).tensor
 
     def attend(
@@ -68,6 +71,8 @@ class Call:
         geometry = self.forward.geometry(
             (count, first, batch, id(mask)), lambda: make_geometry(self.position_ids, batch, count, first, mask)
         )
+        if self.past is not None:
+            self._check_offsets(geometry, self.past - first)
         kernel = self._kernel(q, v, softcap)
         if kernel is None or geometry.runs is None or (tokens <= FEW_QUERIES and self._mixes):
             queries, positions = _wheres(geometry, batch, tokens)
@@ -78,6 +83,24 @@ class Call:
         if sinks is not None:
             out = out * torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])[..., None]
         return out.to(q.dtype)
+
+    def _check_offsets(self, geometry: Geometry, dropped: int) -> None:
+        """The positions of cached keys follow from those of new tokens only where no position was left out between.
+
+        Args:
+            dropped: how many keys a sliding cache no longer has.
+        """
+        before = {offset - dropped for offset in geometry.before}
+        if self.past and not before <= self.offsets:
+            jump = sorted(before - self.offsets)[0]
+            raise PatchError(
+                f"the positions of new tokens lie {jump} beyond their place in the cache, those of the cached tokens "
+                f"{', '.join(map(str, sorted(self.offsets)))}: positions jump between calls over one KV cache, and the "
+                "positions of the cached keys do not follow; run such tokens in one call"
+            )
+        if not self.past:
+            self.offsets.clear()
+        self.offsets |= {offset - dropped for offset in geometry.after}
 
     @property
     def _mixes(self) -> bool:

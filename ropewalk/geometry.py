@@ -7,7 +7,6 @@ tokens at hand: keys lie one position apart, and the last one just before the fi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
@@ -53,6 +52,8 @@ class Geometry:
         valid: false for keys that are padding or not there yet, [batch, keys]; `None` when all are valid.
         mask: which key each query may see besides, [batch or 1, queries, keys]; `None` is every earlier one.
         runs: the batch in runs, or `None` when some row is not one.
+        before: position − index of the rows, on which the positions of keys before the first query rest.
+        after: position − index of the rows' last tokens.
     """
 
     query: torch.Tensor
@@ -61,11 +62,8 @@ class Geometry:
     valid: torch.Tensor | None
     mask: torch.Tensor | None
     runs: tuple[Run, ...] | None
-
-    @cached_property
-    def straight(self) -> bool:
-        """Whether indices are as far apart as positions in every row, padding aside."""
-        return self.runs is not None
+    before: frozenset[int]
+    after: frozenset[int]
 
 
 def make_geometry(position_ids: torch.Tensor, batch: int, keys: int, first: int, mask: torch.Tensor | None) -> Geometry:
@@ -102,7 +100,14 @@ def make_geometry(position_ids: torch.Tensor, batch: int, keys: int, first: int,
         if bool((explicit & (key[:, None] > query[:, :, None])).any()):
             raise PatchError("a mask lets queries see later keys; distance methods are for causal attention")
         valid = None
-    return Geometry(query, key, first, valid, explicit, runs)
+    if runs is not None:
+        before = frozenset(run.offset for run in runs if run.start < first)
+        after = frozenset(run.offset for run in runs)
+    else:
+        # What a hole in the mask or a mask of any form does to later positions is in `key`.
+        before = frozenset((query[:, 0] - first).tolist()) if explicit is not None else frozenset()
+        after = before or frozenset((key[:, last - 1] - (last - 1)).tolist())
+    return Geometry(query, key, first, valid, explicit, runs, before, after)
 
 
 def _explicit(mask: torch.Tensor) -> torch.Tensor:

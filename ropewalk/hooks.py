@@ -58,13 +58,18 @@ class LayerHook:
 
     def _check_tag(self, cache: Cache, layer: int) -> None:
         """A cache belongs to the profile it was filled under."""
-        if getattr(cache, _TAG, None) == self.tag:
+        tag = self._tag()
+        if getattr(cache, _TAG, None) == tag:
             return
         if int(cache.get_seq_length(layer)) > 0:
             raise PatchError(
-                "the KV cache was filled under another profile or none; start a new one after applying or removing"
+                "the KV cache was filled under another profile or none, or for another total length; "
+                "start a new one after applying, removing or changing"
             )
-        setattr(cache, _TAG, self.tag)
+        setattr(cache, _TAG, tag)
+
+    def _tag(self) -> str | None:
+        return self.tag
 
     def _patched(
         self,
@@ -93,6 +98,10 @@ class DistanceHook(LayerHook):
     forwards: Forwards
     kept: KeptTables
     backend: str
+
+    def _tag(self) -> str | None:
+        # Keys in the cache are turned on, which takes that they were all rotated by one table.
+        return f"{self.tag} {self.tables.total_length}" if self.tables.depends_on_length else self.tag
 
     @torch.compiler.disable
     def _patched(

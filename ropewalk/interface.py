@@ -18,6 +18,7 @@ from ropewalk.errors import PatchError
 
 IMPLEMENTATION = "ropewalk"
 KEYWORD = "ropewalk"
+_OFFSETS = "_ropewalk_offsets"
 
 
 @torch.compiler.disable
@@ -120,7 +121,9 @@ class CacheView:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotate the new keys, cache them, and return all keys and values."""
         past = int(self._cache.get_seq_length(layer_idx))
-        return self._cache.update(self._call.store(key_states, past), value_states, layer_idx, *args, **kwargs)
+        offsets = vars(self._cache).setdefault(_OFFSETS, set())
+        stored = self._call.store(key_states, past, offsets)
+        return self._cache.update(stored, value_states, layer_idx, *args, **kwargs)
 
 
 class PrivateConfigs:

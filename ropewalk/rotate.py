@@ -118,9 +118,10 @@ class KeptTables:
                 return _cut(found[2], positions, found[1])
         # Some tokens more than asked for, so that token-by-token decoding does not compute a table for each.
         covered = range(positions.start, positions.stop + MARGIN)
-        wanted = torch.arange(covered.start, covered.stop, dtype=torch.float64, device=inv_freq.device)
-        table = make_table(angle(wanted), inv_freq, attention_scaling, dtype)
-        table = Table(table.cos[None], table.sin[None])
+        with torch.inference_mode(False):  # a later forward may be one with gradients
+            wanted = torch.arange(covered.start, covered.stop, dtype=torch.float64, device=inv_freq.device)
+            table = make_table(angle(wanted), inv_freq, attention_scaling, dtype)
+            table = Table(table.cos[None], table.sin[None])
         with _lock:
             self._kept[key] = (inv_freq, covered, table)
             self._kept.move_to_end(key)

@@ -6,8 +6,7 @@ its place, and once more, rotated for the plain distance, behind the D dimension
 to all query heads; a key grows by two dimensions for each mixed pair.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 
@@ -20,11 +19,30 @@ class Selection:
         chosen: truth values [query heads, pairs].
         kv_heads: key/value heads; query heads h·n to h·n + n − 1 share key/value head h.
         interleaved: how pairs lie in a head.
+        stored_far: pairs whose stored keys are rotated for far distances, [kv heads, 1, pairs].
+        mixed: indices of the mixed pairs, [kv heads, E]; where a head has fewer than E, others, of no effect, fill up.
+        mixed_dims: their dimensions in a head, [kv heads, 2E]: all first ones, then all second ones.
     """
 
     chosen: torch.Tensor
     kv_heads: int
     interleaved: bool
+    stored_far: torch.Tensor = field(init=False)
+    mixed: torch.Tensor = field(init=False)
+    mixed_dims: torch.Tensor = field(init=False)
+    _is_mixed: torch.Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        with torch.inference_mode(False):  # a later forward may be one with gradients
+            far = self._shared.any(dim=1)
+            is_mixed = far & ~self._shared.all(dim=1)
+            width = int(is_mixed.sum(dim=1).max())
+            mixed = is_mixed.int().argsort(dim=1, descending=True, stable=True)[:, :width]
+            dims = (2 * mixed, 2 * mixed + 1) if self.interleaved else (mixed, mixed + self.chosen.shape[1])
+            object.__setattr__(self, "stored_far", far[:, None])
+            object.__setattr__(self, "mixed", mixed)
+            object.__setattr__(self, "mixed_dims", torch.cat(dims, dim=1))
+            object.__setattr__(self, "_is_mixed", is_mixed)
 
     @property
     def repeats(self) -> int:
@@ -32,36 +50,18 @@ class Selection:
         return self.chosen.shape[0] // self.kv_heads
 
     @property
-    def _shared(self) -> torch.Tensor:
-        return self.chosen.view(self.kv_heads, self.repeats, -1)
-
-    @cached_property
-    def stored_far(self) -> torch.Tensor:
-        """Pairs whose stored keys are rotated for far distances, [kv heads, 1, pairs]."""
-        return self._shared.any(dim=1, keepdim=True)
-
-    @cached_property
-    def mixed(self) -> torch.Tensor:
-        """Indices of the mixed pairs, [kv heads, E]; where a head has fewer than E, pairs that are no use fill up."""
-        mixed = self._shared.any(dim=1) & ~self._shared.all(dim=1)
-        width = int(mixed.sum(dim=1).max())
-        return mixed.int().argsort(dim=1, descending=True, stable=True)[:, :width]
-
-    @property
     def is_mixed(self) -> bool:
         """Whether some pair is chosen by some but not all query heads of a key/value head."""
         return self.mixed.shape[1] > 0
 
-    @cached_property
-    def mixed_dims(self) -> torch.Tensor:
-        """Dimensions of the mixed pairs in a head, [kv heads, 2E]: all their first ones, then all their second ones."""
-        if self.interleaved:
-            return torch.cat((2 * self.mixed, 2 * self.mixed + 1), dim=1)
-        return torch.cat((self.mixed, self.mixed + self.chosen.shape[1]), dim=1)
+    @property
+    def _shared(self) -> torch.Tensor:
+        return self.chosen.view(self.kv_heads, self.repeats, -1)
 
     def to(self, device: torch.device) -> "Selection":
         """The same on another device."""
-        return Selection(self.chosen.to(device), self.kv_heads, self.interleaved)
+        with torch.inference_mode(False):
+            return Selection(self.chosen.to(device), self.kv_heads, self.interleaved)
 
     def of_repeat(self, repeat: int) -> torch.Tensor:
         """Choice of the query heads number `repeat` of each key/value head, [kv heads, 1, pairs]."""
@@ -108,10 +108,6 @@ class Selection:
         keep = torch.ones(dims.shape[0], far.shape[-1], dtype=far.dtype, device=far.device)
         keep.scatter_(1, dims, (~behind).to(far.dtype))
         return torch.cat((far * keep[:, None], extra), dim=-1)
-
-    @cached_property
-    def _is_mixed(self) -> torch.Tensor:
-        return self._shared.any(dim=1) & ~self._shared.all(dim=1)
 
     def _take(self, plain: torch.Tensor) -> torch.Tensor:
         index = self.mixed_dims[:, None].expand(*plain.shape[:-1], -1)

@@ -62,7 +62,6 @@ class _Forward:
 
     own_cos: weakref.ref
     total_length: int | None = None
-    rotations: dict[int, Rotation] = field(default_factory=dict)
     tables: dict[int, Table] = field(default_factory=dict)
 
 
@@ -96,12 +95,18 @@ class RotaryTables:
             else self._formula(setting, **fields)
             for setting, fields in self._groups
         ]
-        self._on_device: dict[tuple[int, torch.device], torch.Tensor] = {}
+        self._of_length: dict[int, tuple[int, Rotation]] = {}
+        self._on_device: dict[tuple[int, torch.device], tuple[Rotation, torch.Tensor]] = {}
         self._forwards: dict[int, _Forward] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # What belongs to forwards in progress or to devices is not part of a copy.
-        return {**self.__dict__, "_on_device": {}, "_forwards": {}}
+        return {**self.__dict__, "_of_length": {}, "_on_device": {}, "_forwards": {}}
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether some layer rotates otherwise when the total length is another."""
+        return None in self._fixed
 
     @property
     def _refers_to_native(self) -> bool:
@@ -178,17 +183,18 @@ class RotaryTables:
         fixed = self._fixed[group]
         if fixed is not None:
             return fixed
-        if group not in forward.rotations:
-            if forward.total_length is None:
-                forward.total_length = self.total_length or int(position_ids.max()) + 1
+        if forward.total_length is None:
+            forward.total_length = self.total_length or int(position_ids.max()) + 1
+        length, rotation = self._of_length.get(group, (None, None))
+        if length != forward.total_length:
             setting, fields = self._groups[group]
-            forward.rotations[group] = self._formula(replace(setting, total_length=forward.total_length), **fields)
-        return forward.rotations[group]
+            rotation = self._formula(replace(setting, total_length=forward.total_length), **fields)
+            self._of_length[group] = (forward.total_length, rotation)
+        return rotation
 
     def _inv_freq(self, group: int, rotation: Rotation, device: torch.device) -> torch.Tensor:
-        if self._fixed[group] is None:
-            return rotation.inv_freq.to(device)
-        key = (group, device)
-        if key not in self._on_device:
-            self._on_device[key] = rotation.inv_freq.to(device)
-        return self._on_device[key]
+        known, inv_freq = self._on_device.get((group, device), (None, None))
+        if known is not rotation:
+            inv_freq = rotation.inv_freq.to(device)
+            self._on_device[group, device] = (rotation, inv_freq)
+        return inv_freq

@@ -177,7 +177,6 @@ def test_positions_that_begin_elsewhere_in_each_row(method, starts):
     assert off(torch.cat(parts, 1), expected) < ROUNDING
 
 
-@pytest.mark.xfail(strict=True, reason="the positions of cached keys are taken to lead up to the first token's")
 @pytest.mark.parametrize("name", ["self_extend", "dca"])
 def test_a_jump_in_the_positions_is_honoured_or_refused(name):
     case, ids = Case(name), tokens(50)

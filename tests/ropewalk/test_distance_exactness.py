@@ -167,7 +167,6 @@ def test_gradients_with_activation_checkpointing(method):
             assert off(parameter.grad, expected[name].grad) < 10 * ROUNDING, name
 
 
-@pytest.mark.xfail(strict=True, reason="tables kept from inference mode cannot be saved for a gradient")
 @pytest.mark.parametrize("name", ["self_extend", "dpe query heads"])
 def test_gradients_after_a_forward_in_inference_mode(name):
     case, ids = Case(name), tokens(40)

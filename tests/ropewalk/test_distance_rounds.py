@@ -94,7 +94,6 @@ def test_a_cache_goes_on_when_the_same_profile_is_applied_again(method):
     assert off(torch.cat((first, second), 1), case.literal.logits(ids)) < ROUNDING
 
 
-@pytest.mark.xfail(strict=True, reason="the total length is not part of what a cache is marked with")
 def test_a_total_length_that_is_changed_over_a_filled_cache_is_refused():
     case, ids = Case("self_extend", frequency=Frequency("dynamic_ntk", factor=2.0)), tokens(60)
     with case.patched() as handle:
