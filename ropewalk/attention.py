@@ -8,10 +8,11 @@ import torch
 from ropewalk.dense import attend_dense
 from ropewalk.errors import PatchError
 from ropewalk.forwards import Forward
-from ropewalk.geometry import Geometry, Run, make_geometry
+from ropewalk.geometry import Geometry, make_geometry
 from ropewalk.kernels import Kernel, Request, choose
 from ropewalk.layer import Keys, Layer, Where
 from ropewalk.rotate import Rotator
+from ropewalk.single import attend_single
 from ropewalk.tiled import attend_tiled
 
 FEW_QUERIES = 16
@@ -74,15 +75,28 @@ class Call:
         if self.past is not None:
             self._check_offsets(geometry, self.past - first)
         kernel = self._kernel(q, v, softcap)
-        if kernel is None or geometry.runs is None or (tokens <= FEW_QUERIES and self._mixes):
+        single = tokens == 1 and self.past is not None and (kernel is None or self._mixes or self._small(q))
+        dense = kernel is None or (self._mixes and tokens <= FEW_QUERIES)
+        if geometry.runs is None or (dense and not single):
             queries, positions = _wheres(geometry, batch, tokens)
             keys = Keys(k, self.past is not None, positions)
             out, lse = attend_dense(self.layer, self.rotator, q, keys, v, queries, geometry, scale, softcap)
-        else:
-            out, lse = self._by_runs(q, k, v, geometry, geometry.runs, scale, softcap, kernel)
-        if sinks is not None:
-            out = out * torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])[..., None]
-        return out.to(q.dtype)
+            return _with_sinks(out, lse, sinks).to(q.dtype)
+        whole = None
+        for run in geometry.runs:
+            rows, begin, end = _rows(run.rows, batch), run.query - first, run.stop - first
+            keys = Keys(k[rows, :, run.start : run.stop], self.past is not None, run.keys)
+            given = (self.layer, self.rotator, q[rows, :, begin:end], keys, v[rows, :, run.start : run.stop])
+            if single:
+                part = attend_single(*given, run.queries, scale, softcap, sinks)
+            else:
+                part = _with_sinks(*attend_tiled(*given, run.queries, scale, softcap, kernel), sinks)
+            if part.shape[0] == batch and end - begin == tokens:
+                return part.to(q.dtype)
+            if whole is None:  # what is padding stays 0
+                whole = q.new_zeros(*q.shape[:3], v.shape[-1])
+            whole[rows, :, begin:end] = part.to(q.dtype)
+        return q.new_zeros(*q.shape[:3], v.shape[-1]) if whole is None else whole
 
     def _check_offsets(self, geometry: Geometry, dropped: int) -> None:
         """The positions of cached keys follow from those of new tokens only where no position was left out between.
@@ -102,6 +116,10 @@ class Call:
             self.offsets.clear()
         self.offsets |= {offset - dropped for offset in geometry.after}
 
+    def _small(self, q: torch.Tensor) -> bool:
+        """Whether explicit scores of one token are the faster way."""
+        return self.backend == "auto" and q.device.type == "cpu"
+
     @property
     def _mixes(self) -> bool:
         return self.layer.mixes(self.layer.regions[-1])
@@ -111,49 +129,10 @@ class Call:
             return None
         return choose(self.backend, Request(q.device.type, q.dtype, self.layer.head_dim, v.shape[-1], softcap))
 
-    def _by_runs(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        geometry: Geometry,
-        runs: Sequence[Run],
-        scale: float,
-        softcap: float | None,
-        kernel: Kernel,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        batch, heads, tokens, _ = q.shape
-        stored = self.past is not None
-        whole: list[torch.Tensor] = []
-        for run in runs:
-            rows = _rows(run.rows, batch)
-            begin, end = run.query - geometry.first, run.stop - geometry.first
-            keys = Keys(k[rows, :, run.start : run.stop], stored, run.keys)
-            values = v[rows, :, run.start : run.stop]
-            part = attend_tiled(
-                self.layer,
-                self.rotator,
-                q[rows, :, begin:end],
-                keys,
-                values,
-                run.queries,
-                scale,
-                softcap,
-                kernel,
-            )
-            if len(run.rows) == batch and end - begin == tokens:
-                return part
-            if not whole:
-                out, lse = part
-                whole = [
-                    out.new_zeros(batch, heads, tokens, out.shape[-1]),
-                    lse.new_full((batch, heads, tokens), -torch.inf),
-                ]
-            for all_rows, of_run in zip(whole, part, strict=True):
-                all_rows[rows, :, begin:end] = of_run
-        if not whole:  # nothing but padding
-            return q.new_zeros(batch, heads, tokens, v.shape[-1]), q.new_full((batch, heads, tokens), -torch.inf)
-        return whole[0], whole[1]
+
+def _with_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """The output when scores [heads] without a value took part in the softmax."""
+    return out if sinks is None else out * torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])[..., None]
 
 
 def _rows(rows: Sequence[int], batch: int) -> slice | list[int]:
@@ -167,5 +146,5 @@ def _wheres(geometry: Geometry, batch: int, tokens: int) -> tuple[Where, Where]:
     """Positions of queries and keys: ranges where all rows have the same."""
     if geometry.runs is not None and len(geometry.runs) == 1 and len(geometry.runs[0].rows) == batch:
         offset, first = geometry.runs[0].offset, geometry.first
-        return range(offset + first, offset + first + tokens), range(offset, offset + geometry.key.shape[1])
+        return range(offset + first, offset + first + tokens), range(offset, offset + geometry.keys)
     return geometry.query, geometry.key

@@ -77,12 +77,7 @@ def _attend_block(
         if low >= high:
             continue
         seen = keys.cut(low, high)
-        if layer.mixes(region):
-            rotated = layer.extended_query(q[:, :, begin:end], region, where, rotator)
-            rotated_keys = seen.tensor
-        else:
-            rotated = layer.query(q[:, :, begin:end], region, where, rotator)
-            rotated_keys = layer.key(seen, region, rotator)
+        rotated, rotated_keys = layer.stored_query_key(q[:, :, begin:end], seen, region, where, rotator)
         packed = rotated.reshape(batch, kv_heads, -1, rotated.shape[-1])
         part = (packed @ rotated_keys.transpose(2, 3)).view(batch, heads, end - begin, high - low).to(dtype) * scale
         if softcap is not None:
@@ -100,7 +95,7 @@ def _attend_block(
 
 def _reach(pairs: Band | Chunks, geometry: Geometry, begin: int, end: int) -> tuple[int, int]:
     """Indices of the keys among which those lie that the queries see in a region."""
-    count = geometry.key.shape[1]
+    count = geometry.keys
     if geometry.runs is None or not isinstance(pairs, Band):
         return 0, count
     # Distances are differences of indices too.

@@ -6,7 +6,8 @@ tokens at hand: keys lie one position apart, and the last one just before the fi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -47,7 +48,7 @@ class Geometry:
 
     Attributes:
         query: positions, integers [batch, queries].
-        key: positions, integers [batch, keys].
+        keys: how many.
         first: index of the first query among the keys.
         valid: false for keys that are padding or not there yet, [batch, keys]; `None` when all are valid.
         mask: which key each query may see besides, [batch or 1, queries, keys]; `None` is every earlier one.
@@ -57,13 +58,22 @@ class Geometry:
     """
 
     query: torch.Tensor
-    key: torch.Tensor
+    keys: int
     first: int
     valid: torch.Tensor | None
     mask: torch.Tensor | None
     runs: tuple[Run, ...] | None
     before: frozenset[int]
     after: frozenset[int]
+
+    @cached_property
+    def key(self) -> torch.Tensor:
+        """Positions of the keys, integers [batch, keys].
+
+        Raises:
+            PatchError: those of cached keys do not follow.
+        """
+        return _key_positions(self.query, self.keys, self.first, self.valid, self.runs)
 
 
 def make_geometry(position_ids: torch.Tensor, batch: int, keys: int, first: int, mask: torch.Tensor | None) -> Geometry:
@@ -92,22 +102,28 @@ def make_geometry(position_ids: torch.Tensor, batch: int, keys: int, first: int,
     if last < keys:
         written = torch.arange(keys, device=query.device) < last
         valid = written.expand(batch, -1) if valid is None else valid & written
-    runs = _runs(query, valid, first, last) if explicit is None else None
-    key = _key_positions(query, keys, first, valid, runs)
     if explicit is not None:
-        if valid is not None:
-            explicit = explicit & valid[:, None]
-        if bool((explicit & (key[:, None] > query[:, :, None])).any()):
-            raise PatchError("a mask lets queries see later keys; distance methods are for causal attention")
-        valid = None
-    if runs is not None:
-        before = frozenset(run.offset for run in runs if run.start < first)
-        after = frozenset(run.offset for run in runs)
-    else:
-        # What a hole in the mask or a mask of any form does to later positions is in `key`.
-        before = frozenset((query[:, 0] - first).tolist()) if explicit is not None else frozenset()
-        after = before or frozenset((key[:, last - 1] - (last - 1)).tolist())
-    return Geometry(query, key, first, valid, explicit, runs, before, after)
+        return _of_explicit(query, keys, first, valid, explicit)
+    runs = _runs(query, valid, first, last)
+    if runs is None:
+        found = Geometry(query, keys, first, valid, None, None, frozenset(), frozenset())
+        # What a hole in the mask does to later positions is in the mask, so nothing rests on earlier calls.
+        return replace(found, after=frozenset((found.key[:, last - 1] - (last - 1)).tolist()))
+    before = frozenset(run.offset for run in runs if run.start < first)
+    return Geometry(query, keys, first, valid, None, runs, before, frozenset(run.offset for run in runs))
+
+
+def _of_explicit(
+    query: torch.Tensor, keys: int, first: int, valid: torch.Tensor | None, mask: torch.Tensor
+) -> Geometry:
+    """Of a mask [batch or 1, queries, keys]."""
+    offsets = frozenset((query[:, 0] - first).tolist())
+    found = Geometry(
+        query, keys, first, valid, mask if valid is None else mask & valid[:, None], None, offsets, offsets
+    )
+    if bool((found.mask & (found.key[:, None] > query[:, :, None])).any()):
+        raise PatchError("a mask lets queries see later keys; distance methods are for causal attention")
+    return found
 
 
 def _explicit(mask: torch.Tensor) -> torch.Tensor:

@@ -191,3 +191,17 @@ class Layer:
             still = Table(torch.ones_like(table.cos), torch.zeros_like(table.sin))
             table = table.where(self.selection.stored_far, still)
         return rotate(stored, table, self.interleaved)
+
+    def stored_query_key(
+        self, q: torch.Tensor, keys: Keys, region: PairRegion, positions: Where, rotator: Rotator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries [batch, heads, …] and keys [batch, kv heads, …] whose products are the scores of a region.
+
+        One key serves all query heads that share it: in a region that `mixes` both have D + 2E dimensions.
+
+        Args:
+            keys: stored ones where the region `mixes`.
+        """
+        if self.mixes(region):
+            return self.extended_query(q, region, positions, rotator), keys.tensor
+        return self.query(q, region, positions, rotator), self.key(keys, region, rotator)

@@ -47,12 +47,25 @@ def rotate(x: torch.Tensor, table: Table, interleaved: bool) -> torch.Tensor:
     pairs = table.cos.shape[-1]
     if pairs == 0:
         return x
+    if not interleaved and x.dtype == table.cos.dtype and not (torch.is_grad_enabled() and x.requires_grad):
+        return _rotated_in_place(x, table, pairs)
     turned = x[..., : 2 * pairs].to(table.cos.dtype)
     first, second = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.split(pairs, dim=-1)
     halves = (first * table.cos - second * table.sin, second * table.cos + first * table.sin)
     turned = torch.stack(halves, dim=-1).flatten(-2) if interleaved else torch.cat(halves, dim=-1)
     turned = turned.to(x.dtype)
     return turned if 2 * pairs == x.shape[-1] else torch.cat((turned, x[..., 2 * pairs :]), dim=-1)
+
+
+def _rotated_in_place(x: torch.Tensor, table: Table, pairs: int) -> torch.Tensor:
+    """The same for pairs (j, j + J), written into one new tensor."""
+    out = x.new_empty(x.shape)
+    first, second = x[..., :pairs], x[..., pairs : 2 * pairs]
+    to_first, to_second = out[..., :pairs], out[..., pairs : 2 * pairs]
+    torch.mul(first, table.cos, out=to_first).addcmul_(second, table.sin, value=-1)
+    torch.mul(second, table.cos, out=to_second).addcmul_(first, table.sin)
+    out[..., 2 * pairs :] = x[..., 2 * pairs :]
+    return out
 
 
 def make_table(positions: torch.Tensor, inv_freq: torch.Tensor, attention_scaling: float, dtype: torch.dtype) -> Table:
