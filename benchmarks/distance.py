@@ -2,10 +2,10 @@
 
     python -m benchmarks.distance [--shape smollm2 llama3-8b] [--dtype float32 bfloat16] [--length 2048 8192 ...]
 
-A layer of random weights with the heads of SmolLM2-135M (9 and 3 of 64 dimensions) or Llama-3-8B (32 and 8 of 128). Its
-hidden size is 8 for each head, so that the projections, which no method changes, do not hide what a method costs: in
-the real layer the ratios are nearer to 1. Plain is the same layer with the model's own `sdpa`. Plain and method are
-timed in alternation, and the ratio is the median over rounds; both times are of the layer with norm and cache update.
+An attention layer of random weights in the shape of SmolLM2-135M (9 heads and 3 for keys, of 64 dimensions) or
+Llama-3-8B (32 and 8, of 128), projections and cache update included. `--bare` shrinks the projections, which no method
+changes, to almost nothing: the harder test. Plain is the same layer with the model's own `sdpa`. In each round plain
+comes first and then every method, and the ratio is to the plain of its round; the median over rounds is shown.
 
 Bound: 1 + 2w/L for a window of w tokens, what computing all pairs of the window a second time, masked, would cost;
 twice the extra for a choice of key dimensions; 1 for dca, which computes no pair twice. Decode is one token over a
@@ -43,21 +43,20 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Seconds and bytes of one way to run the layer."""
+class Times:
+    """Seconds of one way to run the layer."""
 
     prefill: float
     decode: float
-    memory: float
 
 
-def layer(shape: str, dtype: torch.dtype, device: str) -> LlamaModel:
+def layer(shape: str, dtype: torch.dtype, device: str, bare: bool = False) -> LlamaModel:
     """A model of one layer whose cost is its attention."""
     heads, kv_heads, head_dim = SHAPES[shape]
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,
-        hidden_size=8 * heads,
+        hidden_size=heads * (8 if bare else head_dim),
         intermediate_size=16,
         num_hidden_layers=1,
         num_attention_heads=heads,
@@ -161,29 +160,33 @@ def _resident(field: str) -> float:
     return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
-def measure(layer: Layer, profile: Profile, rounds: int, backend: str) -> list[tuple[Cost, Cost]]:
-    """Plain and patched, once a round."""
+def measure(
+    layer: Layer, profiles: dict[str, Profile], rounds: int, backend: str
+) -> tuple[list[Times], dict[str, list[Times]], dict[str, float]]:
+    """Times of plain and of each profile, once a round, and the memory of each, of plain under the name `plain`."""
 
-    def times() -> tuple[float, float]:
+    def times() -> Times:
         layer.ready_to_time()
         prefill, cache = layer.seconds(layer.prefill)
         layer.decode(cache)
-        decode, _ = layer.seconds(lambda: layer.decode(cache))
-        return prefill, decode / DECODED
+        decode = min(layer.seconds(lambda: layer.decode(cache))[0] for _ in range(3))
+        return Times(prefill, decode / DECODED)
 
-    def patched() -> AbstractContextManager:
+    def applied(profile: Profile) -> AbstractContextManager:
         return apply_profile(layer.model, profile, check=False, backend=backend)
 
-    layer.decode(layer.prefill())
-    found = []
+    memory = {"plain": layer.memory()}
+    for name, profile in profiles.items():
+        with applied(profile):
+            memory[name] = layer.memory()
+    plain: list[Times] = []
+    own: dict[str, list[Times]] = {name: [] for name in profiles}
     for _ in range(rounds):
-        plain = times()
-        with patched():
-            found.append((plain, times()))
-    plain_memory = layer.memory()
-    with patched():
-        memory = layer.memory()
-    return [(Cost(*plain, plain_memory), Cost(*own, memory)) for plain, own in found]
+        plain.append(times())
+        for name, profile in profiles.items():
+            with applied(profile):
+                own[name].append(times())
+    return plain, own, memory
 
 
 def main() -> None:
@@ -194,6 +197,7 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", help="some of the methods (default: all)")
     parser.add_argument("--window", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bare", action="store_true", help="with next to no projections")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -202,7 +206,7 @@ def main() -> None:
     console = Console(width=150)
     for shape_name in args.shape:
         for dtype in args.dtype:
-            model = layer(shape_name, getattr(torch, dtype), args.device)
+            model = layer(shape_name, getattr(torch, dtype), args.device, args.bare)
             shape = ModelShape.from_config(model.config, id=shape_name)
             for length in args.length:
                 table = Table(
@@ -214,28 +218,38 @@ def main() -> None:
                     "ratio",
                     "aim",
                     "memory MiB",
-                    "plain MiB",
                     title=f"{shape_name}, {dtype}, {length} tokens, window {args.window}, {args.device}, "
                     f"{args.threads} threads, {args.rounds} rounds",
                 )
-                run = Layer(model, length)
-                run.prefill()
-                for name, (distance, bound) in methods(shape, args.window).items():
-                    if args.method and name not in args.method:
-                        continue
-                    profile = Profile(name, shape, max(length, TRAINED), Frequency("native"), distance)
-                    found = measure(run, profile, args.rounds, args.backend)
-                    middle = statistics.median
+                chosen = methods(shape, args.window)
+                chosen = {name: chosen[name] for name in args.method or chosen}
+                profiles = {
+                    name: Profile(name, shape, max(length, TRAINED), Frequency("native"), distance)
+                    for name, (distance, _) in chosen.items()
+                }
+                plain, own, memory = measure(Layer(model, length), profiles, args.rounds, args.backend)
+                middle = statistics.median
+                table.add_row(
+                    "plain",
+                    f"{middle(a.prefill for a in plain):.3f}",
+                    "",
+                    "",
+                    f"{1e3 * middle(a.decode for a in plain):.2f}",
+                    "",
+                    "",
+                    f"{memory['plain'] / 2**20:.0f}",
+                )
+                for name, (_, bound) in chosen.items():
+                    pairs = list(zip(plain, own[name], strict=True))
                     table.add_row(
                         name,
-                        f"{middle(b.prefill for _, b in found):.3f}",
-                        f"{middle(b.prefill / a.prefill for a, b in found):.3f}",
+                        f"{middle(b.prefill for _, b in pairs):.3f}",
+                        f"{middle(b.prefill / a.prefill for a, b in pairs):.3f}",
                         f"{bound(length):.3f}",
-                        f"{1e3 * middle(b.decode for _, b in found):.2f}",
-                        f"{middle(b.decode / a.decode for a, b in found):.3f}",
+                        f"{1e3 * middle(b.decode for _, b in pairs):.2f}",
+                        f"{middle(b.decode / a.decode for a, b in pairs):.3f}",
                         f"{DECODE_AIM}",
-                        f"{middle(b.memory for _, b in found) / 2**20:.0f}",
-                        f"{middle(a.memory for a, _ in found) / 2**20:.0f}",
+                        f"{memory[name] / 2**20:.0f}",
                     )
                 console.print(table)
 

@@ -29,6 +29,9 @@ class Forward:
         if self._where is None:
             rows = position_ids.expand(batch, -1)
             first = int(rows[0, 0])
+            if rows.shape == (1, 1):
+                self._where = range(first, first + 1)
+                return self._where
             wanted = torch.arange(first, first + rows.shape[1], device=rows.device)
             self._where = range(first, first + rows.shape[1]) if bool((rows == wanted).all()) else rows
         return self._where

@@ -133,12 +133,10 @@ def _explicit(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _runs(query: torch.Tensor, valid: torch.Tensor | None, first: int, last: int) -> tuple[Run, ...] | None:
-    rows = query.tolist() if valid is None else None
-    if rows is not None:
-        steps = query[:, 1:] - query[:, :-1]
-        if query.shape[1] > 1 and not bool((steps == 1).all()):
+    if valid is None:
+        if query.shape[1] > 1 and not bool((query[:, 1:] - query[:, :-1] == 1).all()):
             return None
-        return _grouped([(0, first, last, row[0] - first) for row in rows])
+        return _grouped([(0, first, last, position - first) for position in query[:, 0].tolist()])
     counts = valid.sum(dim=1).tolist()
     at_hand = valid[:, first:last].any(dim=1).tolist()
     starts = valid.int().argmax(dim=1).tolist()

@@ -140,10 +140,10 @@ class Layer:
         They are [batch, kv heads, tokens, D + 2E] with E mixed pairs of the selection.
         """
         region = self.regions[-1]
-        table = rotator.table(region.key, positions).of_heads()
+        table = rotator.table(region.key, positions)
         if self.selection is None:
             return Keys(rotate(k, table, self.interleaved), True, positions)
-        plain = rotator.table(unchanged, positions).of_heads()
+        plain = rotator.table(unchanged, positions)
         stored = rotate(k, table.where(self.selection.stored_far, plain), self.interleaved)
         if self.selection.is_mixed:
             stored = self.selection.append_plain(stored, rotate(k, plain, self.interleaved))
@@ -157,15 +157,15 @@ class Layer:
         Args:
             repeat: when q is only the query heads of this number of each key/value head.
         """
-        table = rotator.table(region.query, positions).of_heads()
+        table = rotator.table(region.query, positions)
         if self.selects(region):
             chosen = self.selection.chosen[:, None] if repeat is None else self.selection.of_repeat(repeat)
-            table = table.where(chosen, rotator.table(unchanged, positions).of_heads())
+            table = table.where(chosen, rotator.table(unchanged, positions))
         return rotate(q, table, self.interleaved)
 
     def extended_query(self, q: torch.Tensor, region: PairRegion, positions: Where, rotator: Rotator) -> torch.Tensor:
         """Queries [batch, heads, tokens, D + 2E] for stored keys of a region that `mixes`."""
-        plain = rotate(q, rotator.table(unchanged, positions).of_heads(), self.interleaved)
+        plain = rotate(q, rotator.table(unchanged, positions), self.interleaved)
         return self.selection.extend_query(self.query(q, region, positions, rotator), plain)
 
     def key(self, keys: Keys, region: PairRegion, rotator: Rotator, repeat: int | None = None) -> torch.Tensor:
@@ -178,15 +178,15 @@ class Layer:
         if keys.stored and selects:
             return keys.tensor if repeat is None else self.selection.key_of_repeat(keys.tensor, repeat)
         if not keys.stored:
-            table = rotator.table(region.key, keys.positions).of_heads()
+            table = rotator.table(region.key, keys.positions)
             if selects:
                 chosen = self.selection.stored_far if repeat is None else self.selection.of_repeat(repeat)
-                table = table.where(chosen, rotator.table(unchanged, keys.positions).of_heads())
+                table = table.where(chosen, rotator.table(unchanged, keys.positions))
             return rotate(keys.tensor, table, self.interleaved)
         stored = keys.tensor[..., : self.head_dim]
         if region.turn is None:
             return stored
-        table = rotator.table(region.turn, keys.positions, scaled=False).of_heads()
+        table = rotator.table(region.turn, keys.positions, scaled=False)
         if self.selection is not None:
             still = Table(torch.ones_like(table.cos), torch.zeros_like(table.sin))
             table = table.where(self.selection.stored_far, still)

@@ -22,17 +22,13 @@ _lock = threading.Lock()
 
 
 class Table(NamedTuple):
-    """cos and sin, each [..., tokens, pairs]."""
+    """cos and sin, each [batch or 1, heads or 1, tokens, pairs]."""
 
     cos: torch.Tensor
     sin: torch.Tensor
 
-    def of_heads(self) -> "Table":
-        """With a dimension for the heads before the tokens."""
-        return Table(self.cos.unsqueeze(-3), self.sin.unsqueeze(-3))
-
     def where(self, chosen: torch.Tensor, other: "Table") -> "Table":
-        """This table where `chosen` [heads, 1, pairs] is true, the other elsewhere: [..., heads, tokens, pairs]."""
+        """This table where `chosen` [heads, 1, pairs] is true, the other elsewhere."""
         return Table(torch.where(chosen, self.cos, other.cos), torch.where(chosen, self.sin, other.sin))
 
 
@@ -40,8 +36,8 @@ def rotate(x: torch.Tensor, table: Table, interleaved: bool) -> torch.Tensor:
     """x with its pairs turned, in x's dtype; arithmetic is the table's.
 
     Args:
-        x: [..., tokens, D].
-        table: [..., tokens, J] with 2J ≤ D, broadcast against x; dimensions from 2J on stay as they are.
+        x: [batch, heads, tokens, D].
+        table: J pairs, 2J ≤ D; dimensions from 2J on stay as they are.
         interleaved: pair j is the dimensions (2j, 2j + 1), as in GPT-J, else (j, j + J), as in Llama.
     """
     pairs = table.cos.shape[-1]
@@ -64,13 +60,14 @@ def _rotated_in_place(x: torch.Tensor, table: Table, pairs: int) -> torch.Tensor
     to_first, to_second = out[..., :pairs], out[..., pairs : 2 * pairs]
     torch.mul(first, table.cos, out=to_first).addcmul_(second, table.sin, value=-1)
     torch.mul(second, table.cos, out=to_second).addcmul_(first, table.sin)
-    out[..., 2 * pairs :] = x[..., 2 * pairs :]
+    if 2 * pairs < x.shape[-1]:
+        out[..., 2 * pairs :] = x[..., 2 * pairs :]
     return out
 
 
 def make_table(positions: torch.Tensor, inv_freq: torch.Tensor, attention_scaling: float, dtype: torch.dtype) -> Table:
-    """cos and sin of positions, float64 [..., pairs] or [..., 1], at frequencies float32 [pairs]."""
-    angles = positions * inv_freq.double()
+    """cos and sin of positions, float64 [batch, tokens, pairs or 1], at frequencies float32 [pairs]."""
+    angles = (positions * inv_freq.double()).unsqueeze(1)
     return Table((angles.cos() * attention_scaling).to(dtype), (angles.sin() * attention_scaling).to(dtype))
 
 
@@ -89,7 +86,7 @@ class Rotator:
     kept: "KeptTables"
 
     def table(self, angle: Angle, positions: "range | torch.Tensor", scaled: bool = True) -> Table:
-        """The table [1, tokens, pairs] of a range of positions, or [batch, tokens, pairs] of a tensor of them.
+        """The table of a range of positions, for all rows, or of integers [batch, tokens].
 
         Args:
             scaled: with the attention scaling, as queries and keys are rotated first; without, to turn a key on.
@@ -119,9 +116,9 @@ class KeptTables:
     def get(
         self, inv_freq: torch.Tensor, angle: Angle, positions: range, attention_scaling: float, dtype: torch.dtype
     ) -> Table:
-        """The table [1, tokens, pairs]; the arguments are those of `make_table`."""
+        """The table [1, 1, tokens, pairs]; the arguments are those of `make_table`."""
         if inv_freq.numel() == 0:
-            empty = torch.empty(1, len(positions), 0, dtype=dtype, device=inv_freq.device)
+            empty = torch.empty(1, 1, len(positions), 0, dtype=dtype, device=inv_freq.device)
             return Table(empty, empty)
         key = (id(inv_freq), angle, attention_scaling, dtype)
         with _lock:
@@ -133,8 +130,7 @@ class KeptTables:
         covered = range(positions.start, positions.stop + MARGIN)
         with torch.inference_mode(False):  # a later forward may be one with gradients
             wanted = torch.arange(covered.start, covered.stop, dtype=torch.float64, device=inv_freq.device)
-            table = make_table(angle(wanted), inv_freq, attention_scaling, dtype)
-            table = Table(table.cos[None], table.sin[None])
+            table = make_table(angle(wanted)[None], inv_freq, attention_scaling, dtype)
         with _lock:
             self._kept[key] = (inv_freq, covered, table)
             self._kept.move_to_end(key)
@@ -151,6 +147,5 @@ def _within(inner: range, outer: range) -> bool:
 
 
 def _cut(table: Table, wanted: range, covered: range) -> Table:
-    begin = wanted.start - covered.start
-    end = begin + len(wanted)
-    return Table(table.cos[:, begin:end], table.sin[:, begin:end])
+    begin, size = wanted.start - covered.start, len(wanted)
+    return Table(table.cos.narrow(2, begin, size), table.sin.narrow(2, begin, size))
