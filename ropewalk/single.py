@@ -1,0 +1,56 @@
+"""Attention of one token by regions, with explicit scores: what decoding does again and again.
+
+The regions of a single query are pieces of the cache, one behind the other, so their scores are put side by side and
+share one softmax and one product with the values. On CPUs this is faster than the kernels made for many queries, and a
+stored key serves query heads that choose different dimension pairs.
+"""
+
+import torch
+
+from ropewalk.layer import Keys, Layer
+from ropewalk.rotate import Rotator
+
+
+def attend_single(
+    layer: Layer,
+    rotator: Rotator,
+    q: torch.Tensor,
+    keys: Keys,
+    v: torch.Tensor,
+    query: range,
+    scale: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention of the query at the position of the last key.
+
+    Args:
+        q: unrotated queries [batch, heads, 1, D].
+        keys: stored ones at consecutive positions.
+        v: values [batch, kv heads, keys, D].
+        query: its position.
+        softcap: c: scores s become c·tanh(s/c).
+        sinks: scores [heads] that take weight and have no value.
+
+    Returns:
+        Output [batch, heads, 1, D].
+    """
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    batch, heads = q.shape[:2]
+    q = layer.scaled(q, query)
+    parts: dict[int, torch.Tensor] = {}
+    for region in layer.regions:
+        pairs = region.pairs.within(layer.sliding_window)
+        for tile in pairs.tiles(query.start, 1, keys.positions.start) if pairs is not None else ():
+            rotated, seen = layer.stored_query_key(q, keys.cut(tile.key, tile.key + tile.keys), region, query, rotator)
+            packed = rotated.view(batch, v.shape[1], -1, rotated.shape[-1])
+            parts[tile.key] = packed @ seen.transpose(2, 3)
+    first = min(parts)
+    scores = torch.cat([parts[key] for key in sorted(parts)], dim=-1).to(dtype).mul_(scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if sinks is not None:
+        sink = sinks.to(dtype).view(1, v.shape[1], -1, 1).expand(batch, -1, -1, -1)
+        scores = torch.cat((scores, sink), dim=-1)
+    weights = scores.softmax(dim=-1)[..., : v.shape[2] - first].to(v.dtype)
+    return (weights @ v[:, :, first:]).view(batch, heads, 1, -1)
