@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from ropewalk import Frequency, ModelShape, Profile, apply_profile
+from tests.ropewalk.distance_cases import METHODS, Case, off, run
+from tests.ropewalk.small_models import tokens
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 FREQUENCIES = [
@@ -47,3 +49,31 @@ def test_logits_on_a_device_are_those_on_the_cpu_and_removal_restores_them(model
         torch.testing.assert_close(found.cpu(), expected, atol=2e-4, rtol=1e-3)
         assert not torch.allclose(found, plain, atol=1e-3)
         assert torch.equal(model(ids.to(device)).logits, plain)
+
+
+BACKENDS = [
+    ("cpu", "float32", "sdpa"),
+    ("cpu", "bfloat16", "sdpa"),
+    *(
+        pytest.param("cuda", dtype, backend, marks=pytest.mark.gpu)
+        for dtype in ("float32", "bfloat16")
+        for backend in ("auto", "sdpa", "flex", "math")
+    ),
+    pytest.param("cuda", "bfloat16", "flash_attn", marks=pytest.mark.gpu),
+]
+
+
+@pytest.mark.parametrize(("device", "dtype", "backend"), BACKENDS)
+@pytest.mark.parametrize("name", METHODS)
+def test_distance_methods_on_a_device_are_explicit_scores_on_the_cpu(name, device, dtype, backend):
+    if backend == "flash_attn":
+        pytest.importorskip("flash_attn")
+    case, ids = Case(name, head_dim=16), tokens(90, batch=2)
+    with case.patched(backend="math"):
+        expected = run(case.model, ids)
+    case.model.to(device, getattr(torch, dtype))
+    cache = DynamicCache(config=case.model.config)
+    with case.patched(backend=backend):
+        parts = [run(case.model, part.to(device), cache) for part in ids.split([60, 29, 1], dim=1)]
+    found = torch.cat(parts, dim=1).cpu()
+    assert off(found, expected) < (1e-3 if dtype == "float32" else 0.1)
