@@ -19,14 +19,23 @@ CACHED_TOKENS = 4_000_000
 
 @dataclass(frozen=True)
 class EncodedQuestion:
-    """Ids of one question: `prompt` is what follows the example's shared ids (never empty), `answer` follows it."""
+    """Ids of one question: `prompt` is what follows the example's shared ids (never empty), `answer` follows it.
+
+    `budget` is that of the question: the most tokens a generation may take, if the task sets it.
+    """
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
+    budget: int | None = None
 
     @property
     def length(self) -> int:
         return len(self.prompt) + len(self.answer)
+
+    @property
+    def reach(self) -> int:
+        """Tokens that the question may take: its prompt with the gold answer, or with the budget if that is more."""
+        return len(self.prompt) + max(len(self.answer), self.budget or 0)
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,8 @@ class EncodedExample:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest prompt with its answer."""
-        return len(self.shared) + max(question.length for question in self.questions)
+        """Tokens of the longest prompt with its answer, or with its budget if that is more."""
+        return len(self.shared) + max(question.reach for question in self.questions)
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:
@@ -91,22 +100,33 @@ def encode(tokenizer: Any, example: Example) -> EncodedExample:
         pairs = [split(tokenizer, example.context, q.prompt, q.answer) for q in example.questions]
         prompts = [head for head, _ in pairs]
         shared = min(_agreement(prompts), min(map(len, prompts)) - 1)
-        questions = tuple(EncodedQuestion(tuple(head[shared:]), tuple(tail)) for head, tail in pairs)
+        questions = tuple(
+            EncodedQuestion(tuple(head[shared:]), tuple(tail), question.budget)
+            for (head, tail), question in zip(pairs, example.questions, strict=True)
+        )
         encoded = EncodedExample(tuple(prompts[0][:shared]), questions)
         known.put(example, encoded)
     return encoded
 
 
 def longest(tokenizer: Any, example: Example) -> int:
-    """Tokens of the example's longest context + prompt + answer, without tokenising the context for each question.
+    """Tokens of the example's longest context + prompt + answer (or budget), without tokenising the context for each
+    question.
 
-    The questions of a context differ only behind it, so the longest is the one whose own text is longest in tokens.
+    The questions of a context differ only behind it, so the longest is the one whose own part is longest in tokens.
     """
-    tails = [question.prompt + question.answer for question in example.questions]
-    if len(tails) > 1:
-        sizes = list(map(len, tokenizer(tails).input_ids))
-        tails = [tails[sizes.index(max(sizes))]]
-    return len(token_ids(tokenizer, example.context + tails[0]))
+    question = example.questions[0]
+    if len(example.questions) > 1:
+        sizes = list(map(len, tokenizer([q.prompt + q.answer for q in example.questions]).input_ids))
+        if any(q.budget for q in example.questions):
+            heads = map(len, tokenizer([q.prompt for q in example.questions]).input_ids)
+            sizes = [max(s, h + (q.budget or 0)) for s, h, q in zip(sizes, heads, example.questions, strict=True)]
+        question = example.questions[sizes.index(max(sizes))]
+    head = example.context + question.prompt
+    answered = len(token_ids(tokenizer, head + question.answer))
+    if question.budget is None:
+        return answered
+    return max(answered, len(token_ids(tokenizer, head)) + question.budget)
 
 
 def _agreement(lists: Sequence[Sequence[int]]) -> int:

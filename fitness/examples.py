@@ -8,6 +8,11 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
+
+from fitness.errors import TaskError
+from fitness.metrics import METRICS
+from ropewalk.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -18,8 +23,13 @@ class Question:
         id: unique in its set.
         prompt: the text that follows the context.
         answer: the gold continuation for teacher forcing, with its leading space and quotes.
-        references: texts of which a generated output must contain one, compared in lower case.
+        references: texts that a generated output is compared with, as `metric` does.
         position: index of the gold pair in its context; None where the task has no such thing.
+        metric: a name in `fitness.metrics.METRICS`, what a generated output scores.
+        budget: tokens that a generation may take; None is those of the gold answer and a margin.
+
+    Raises:
+        TaskError: the metric is not known, or the budget is not positive.
     """
 
     id: str
@@ -27,6 +37,14 @@ class Question:
     answer: str
     references: tuple[str, ...]
     position: int | None
+    metric: str = "contains_any"
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise TaskError("metric", self.metric, nearest(self.metric, METRICS))
+        if self.budget is not None and self.budget < 1:
+            raise TaskError("budget", self.budget, "at least 1 token")
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,10 @@ class ExampleSet:
     """All examples of one split of a task.
 
     Attributes:
-        length: tokens of the longest context + prompt + answer, measured with the model's tokenizer.
+        length: tokens of the longest context + prompt + answer (or the budget of a generation, if it is more),
+            measured with the model's tokenizer.
+        notes: what a reader of the scores must know of these examples: why they do not compare with published
+            numbers, what was left out by request.
     """
 
     task: str
@@ -55,6 +76,7 @@ class ExampleSet:
     seed: int
     length: int
     examples: tuple[Example, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_questions(self) -> int:
@@ -67,8 +89,9 @@ class ExampleSet:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the whole content as canonical JSON."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+        """SHA-256 of the whole content as canonical JSON; `ADDED` fields count only where they are set."""
+        content = asdict(self, dict_factory=_content)
+        return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     def slice(self, start: int, stop: int) -> tuple[Example, ...]:
         """Examples `start` to `stop`, which is how a request names its share of the work.
@@ -79,3 +102,11 @@ class ExampleSet:
         if not 0 <= start <= stop <= len(self.examples):
             raise IndexError(f"examples {start} to {stop} of a set of {len(self.examples)}")
         return self.examples[start:stop]
+
+
+# Fields that came later, with their defaults: sets made before have the same names as ever.
+ADDED = {"metric": "contains_any", "budget": None, "notes": ()}
+
+
+def _content(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if name not in ADDED or value != ADDED[name]}

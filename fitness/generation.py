@@ -9,7 +9,7 @@ from fitness.cached import cache_argument, fork, prefill
 from fitness.encoding import EncodedExample
 from fitness.errors import NonFiniteError
 
-MARGIN = 8  # tokens more than the gold answer has, for a longer way to say it
+MARGIN = 8  # tokens more than the gold answer has, for a longer way to say it, where the task sets no budget
 
 
 class _Finite(LogitsProcessor):
@@ -35,7 +35,8 @@ def generated(model: Any, tokenizer: Any, encoded: EncodedExample, chunk: int | 
     prefix = prefill(model, encoded.shared, chunk)
     tokens = len(encoded.shared)
     for question in encoded.questions:
-        ids = greedy(model, encoded.shared + question.prompt, len(question.answer) + MARGIN, fork(prefix))
+        most = question.budget or len(question.answer) + MARGIN
+        ids = greedy(model, encoded.shared + question.prompt, most, fork(prefix))
         tokens += len(question.prompt) + len(ids) - 1
         outputs.append(tokenizer.decode(ids, skip_special_tokens=True))
     return outputs, tokens

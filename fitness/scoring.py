@@ -15,6 +15,7 @@ from fitness.errors import TaskError
 from fitness.examples import Example
 from fitness.forcing import forced
 from fitness.generation import generated
+from fitness.metrics import METRICS as OUTPUT_METRICS
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Score:
     """What one question scored.
 
     Attributes:
-        exact: 1.0 or 0.0. Teacher forcing: every answer token is the argmax. Generation: a reference is in the output.
+        exact: teacher forcing: 1.0 if every answer token is the argmax, else 0.0. Generation: what the question's
+            metric gives for the output, 0 to 1.
         logprob: sum over the answer tokens of the natural logarithm of their probability; None in generation.
         output: the generated text; None in teacher forcing.
     """
@@ -84,15 +86,10 @@ def _generation(
 ) -> ExampleScores:
     outputs, tokens = generated(model, tokenizer, encoded, chunk)
     scores = tuple(
-        Score(q.id, example.id, q.position, contains(output, q.references), None, len(e.answer), output)
+        Score(q.id, example.id, q.position, OUTPUT_METRICS[q.metric](output, q.references), None, len(e.answer), output)
         for q, e, output in zip(example.questions, encoded.questions, outputs, strict=True)
     )
     return ExampleScores(scores, tokens)
-
-
-def contains(output: str, references: Sequence[str]) -> float:
-    """1.0 if any reference stands in the output, both in lower case, as the official KV evaluation does; else 0.0."""
-    return float(any(reference.lower() in output.lower() for reference in references))
 
 
 @contextmanager

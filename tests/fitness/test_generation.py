@@ -1,12 +1,14 @@
 """Scoring by generation: greedy, from the same prompt ids, right if a reference is in the output."""
 
+from dataclasses import replace
+
 import pytest
 from transformers import MistralConfig, MistralForCausalLM
 
-from fitness.encoding import encode, split
+from fitness.encoding import encode, longest, split
 from fitness.generation import MARGIN, generated, greedy
 from fitness.kv import KVTask
-from fitness.scoring import contains, score_example
+from fitness.scoring import score_example
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +54,33 @@ def test_a_generated_score_has_an_output_and_no_likelihood(make_llama, tokenizer
         assert isinstance(score.output, str)
 
 
-@pytest.mark.parametrize(
-    ("output", "references", "right"),
-    [(' "ABC-1"\n\nKey', ("abc-1",), 1.0), (" abc", ("abc-1",), 0.0), ("x two", ("one", "Two"), 1.0), ("x", (), 0.0)],
-)
-def test_any_reference_in_lower_case_anywhere_in_the_output_counts(output, references, right):
-    assert contains(output, references) == right
-
-
 def test_tiny_kv_answers_within_its_trained_length(tiny_kv):
     model, tokenizer = tiny_kv
     task = KVTask(length=160, keys="hex4", values="hex4", contexts=1, questions=6)
     scores = score_example(model, tokenizer, task.build(tokenizer, 0, "search").examples[0], "generation").scores
     assert sum(score.exact for score in scores) >= 5
+
+
+def test_a_question_scores_by_its_metric_and_within_its_budget(make_llama, tokenizer, example):
+    model, asked = make_llama(), example.questions[0]
+    head, _ = split(tokenizer, example.context, asked.prompt, asked.answer)
+    long = tokenizer.decode(greedy(model, tuple(head), 30), skip_special_tokens=True)
+    wanted = (long, "never said")
+    for metric, right in (("contains_any", 1.0), ("string_match_all", 0.5)):
+        question = replace(asked, references=wanted, metric=metric, budget=30)
+        [score] = score_example(model, tokenizer, replace(example, questions=(question,)), "generation").scores
+        assert (score.output, score.exact) == (long, right)
+    short = replace(asked, references=wanted, budget=2)
+    [score] = score_example(model, tokenizer, replace(example, questions=(short,)), "generation").scores
+    assert long.startswith(score.output)
+    assert score.exact == 0.0
+
+
+def test_the_length_of_an_example_counts_the_longest_budget(tokenizer, example):
+    plain = encode(tokenizer, example)
+    assert plain.length == longest(tokenizer, example)
+    for i, budget in ((0, 100), (2, 100), (3, 1)):
+        questions = [replace(q, budget=budget if j == i else None) for j, q in enumerate(example.questions)]
+        budgeted = replace(example, questions=tuple(questions))
+        expected = max(plain.length, len(plain.shared) + len(plain.questions[i].prompt) + budget)
+        assert encode(tokenizer, budgeted).length == longest(tokenizer, budgeted) == expected

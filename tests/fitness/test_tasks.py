@@ -53,8 +53,11 @@ def test_a_set_hashes_all_of_its_content_and_survives_pickling():
         ExampleSet("kv", "search", 1, 9, base.examples),
         ExampleSet("kv", "search", 0, 9, (Example("e", "C", base.examples[0].questions),)),
         ExampleSet("kv", "search", 0, 9, (Example("e", "c", (Question("q", "p", "a", ("s",), 0),)),)),
+        ExampleSet("kv", "search", 0, 9, (Example("e", "c", (Question("q", "p", "a", ("r",), 0, "mdqa"),)),)),
+        ExampleSet("kv", "search", 0, 9, (Example("e", "c", (Question("q", "p", "a", ("r",), 0, budget=5),)),)),
+        ExampleSet("kv", "search", 0, 9, base.examples, ("not comparable",)),
     ]
-    assert len({base.hash, *(other.hash for other in changed)}) == 5
+    assert len({base.hash, *(other.hash for other in changed)}) == 8
 
 
 def test_a_slice_is_a_range_of_examples_and_no_more():
