@@ -97,7 +97,7 @@ def encode(tokenizer: Any, example: Example) -> EncodedExample:
     known = _CACHES.setdefault(tokenizer, _Cache())
     encoded = known.get(example)
     if encoded is None:
-        pairs = [split(tokenizer, example.context, q.prompt, q.answer) for q in example.questions]
+        pairs = [q.ids or split(tokenizer, example.context, q.prompt, q.answer) for q in example.questions]
         prompts = [head for head, _ in pairs]
         shared = min(_agreement(prompts), min(map(len, prompts)) - 1)
         questions = tuple(

@@ -27,6 +27,10 @@ class Question:
         position: index of the gold pair in its context; None where the task has no such thing.
         metric: a name in `fitness.metrics.METRICS`, what a generated output scores.
         budget: tokens that a generation may take; None is those of the gold answer and a margin.
+        lead: the end of `prompt` that already belongs to the answer, as an opening quote does: under a chat template it
+            stands in the model's own turn.
+        ids: of everything before the answer, and of the answer, where the text alone does not give them: windows of a
+            document are cut from its own tokens.
 
     Raises:
         TaskError: the metric is not known, or the budget is not positive.
@@ -39,12 +43,16 @@ class Question:
     position: int | None
     metric: str = "contains_any"
     budget: int | None = None
+    lead: str = ""
+    ids: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise TaskError("metric", self.metric, nearest(self.metric, METRICS))
         if self.budget is not None and self.budget < 1:
             raise TaskError("budget", self.budget, "at least 1 token")
+        if not self.prompt.endswith(self.lead):
+            raise TaskError("lead", self.lead, f"the end of the prompt {self.prompt[-40:]!r}")
 
 
 @dataclass(frozen=True)
@@ -105,8 +113,9 @@ class ExampleSet:
 
 
 # Fields that came later, with their defaults: sets made before have the same names as ever.
-ADDED = {"metric": "contains_any", "budget": None, "notes": ()}
+ADDED = {"metric": "contains_any", "budget": None, "ids": None, "notes": ()}
 
 
 def _content(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if name not in ADDED or value != ADDED[name]}
+    kept = ((name, value) for name, value in fields if name != "lead")  # a piece of the prompt, which is there whole
+    return {name: value for name, value in kept if name not in ADDED or value != ADDED[name]}

@@ -241,6 +241,7 @@ class KVTask(BaseModel):
                 answer=answer.format(value=records[position][1]),
                 references=(records[position][1],),
                 position=position,
+                lead=opening,
             )
             for position in positions
         )
