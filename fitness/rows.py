@@ -1,18 +1,15 @@
 """Where the pairs of a key-value context come from: drawn from a stream of numbers, or a row of an official file."""
 
-import gzip
-import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fitness.errors import TaskError
+from fitness.jsonlines import json_lines, wrong
 from fitness.splits import draw
 
 Pair = tuple[str, str]
-GZIP_MAGIC = b"\x1f\x8b"
+FIELDS = "ordered_kv_records, key and value"
 
 
 class Row(Protocol):
@@ -96,43 +93,23 @@ def read_rows(file: str) -> Iterator[FileRow]:
     Raises:
         TaskError: the file is missing or cut off, or a line is not such a row; names file and line.
     """
-    path, number = Path(file), 0
-    try:
-        with path.open("rb") as probe:
-            opener = gzip.open if probe.read(2) == GZIP_MAGIC else open
-        with opener(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                yield _parse(line, f"{file}, line {number}", f"row-{number - 1}")
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise TaskError("file", f"{file}, line {number + 1}", f"a whole file of JSON lines ({error})") from error
-    except OSError as error:
-        raise TaskError("file", file, f"a readable JSON lines file ({error.strerror})") from error
-    if not number:
-        raise TaskError("file", file, "at least one row")
+    for number, (place, row) in enumerate(json_lines(file, FIELDS)):
+        yield _parse(row, place, f"row-{number}")
 
 
-def _parse(line: str, place: str, name: str) -> FileRow:
-    def wrong(why: str) -> TaskError:
-        return TaskError("file", place, f"a JSON object with ordered_kv_records, key and value ({why})")
-
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise wrong(str(error)) from error
-    if not isinstance(row, dict):
-        raise wrong(f"it is of type {type(row).__name__}")
+def _parse(row: dict[str, Any], place: str, name: str) -> FileRow:
     for field in ("ordered_kv_records", "key", "value"):
         if field not in row:
-            raise wrong(f"{field} is missing")
+            raise wrong(place, FIELDS, f"{field} is missing")
     records = row["ordered_kv_records"]
     if not isinstance(records, list) or len(records) < 2:
-        raise wrong("ordered_kv_records is not a list of at least two pairs")
+        raise wrong(place, FIELDS, "ordered_kv_records is not a list of at least two pairs")
     for record in records:
         if not isinstance(record, list) or len(record) != 2 or not all(isinstance(text, str) for text in record):
-            raise wrong(f"{record!r:.60} is not a pair of texts")
+            raise wrong(place, FIELDS, f"{record!r:.60} is not a pair of texts")
     keys = [key for key, _ in records]
     if len(set(keys)) < len(keys):
-        raise wrong("a key occurs twice")
+        raise wrong(place, FIELDS, "a key occurs twice")
     if [row["key"], row["value"]] not in records:
-        raise wrong("key and value are not among the pairs")
+        raise wrong(place, FIELDS, "key and value are not among the pairs")
     return FileRow(name, tuple((key, value) for key, value in records), keys.index(row["key"]))
