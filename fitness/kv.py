@@ -16,6 +16,7 @@ from fitness import forms, splits
 from fitness.encoding import longest
 from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
+from fitness.modes import check_metric
 from fitness.rows import GeneratedRow, Pair, Row, read_rows
 
 INSTRUCTION = "Extract the value corresponding to the specified key in the JSON object below.\n\nJSON data:\n"
@@ -70,7 +71,9 @@ class KVTask(BaseModel):
         answer: what has to follow the prompt: ` "value"` (quoted), ` value` (bare), or `value"` behind a prompt that
             ends with the opening quote (opened). Under the official prompt SmolLM2-135M mostly writes no quotes, so
             `quoted` counts none of its answers; `opened` leaves a model no choice of style.
-        metric: `exact` is the share of questions answered right, `likelihood` the mean log-likelihood per answer token.
+        metric: `exact` is the share of questions answered right; `likelihood` the mean over questions of the
+            log-likelihood per answer token; `perplexity` the mean over all answer tokens, of which exp(−score) is the
+            perplexity of the answers alone, as LongRoPE2 searches by on needles (arXiv 2502.20082).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,7 +90,7 @@ class KVTask(BaseModel):
     protocol: Literal["shared", "official"] = "shared"
     file: str | None = None
     answer: Literal["quoted", "bare", "opened"] = "quoted"
-    metric: Literal["exact", "likelihood"] = "exact"
+    metric: Literal["exact", "likelihood", "perplexity"] = "exact"
     scoring: Literal["teacher_forcing", "generation"] = "teacher_forcing"
 
     _moved: bool = PrivateAttr(False)
@@ -108,8 +111,7 @@ class KVTask(BaseModel):
             raise TaskError("positions", self.positions, "either questions or positions")
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
             raise TaskError("positions", self.positions, "each position once")
-        if self.scoring == "generation" and self.metric == "likelihood":
-            raise TaskError("metric", self.metric, "exact with scoring: generation, which gives no likelihood")
+        check_metric(self.scoring, self.metric)
         if self.pairs is not None:
             self._positions(self.pairs)
             if self.file is None and self.pairs > forms.form(self.keys)[1]:

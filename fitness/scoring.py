@@ -130,6 +130,8 @@ def likelihood(score: Score) -> float:
 # What a metric gives for one question; the intervals of `statistics` resample these.
 VALUES: dict[str, Callable[[Score], float]] = {"exact": exact, "likelihood": likelihood, "perplexity": likelihood}
 
+TOKEN_WEIGHTED = ("perplexity",)  # metrics in which a question counts by its answer's tokens
+
 
 def _mean(value: Callable[[Score], float]) -> Callable[[Sequence[Score]], float]:
     return lambda scores: sum(map(value, scores)) / len(scores)

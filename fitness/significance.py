@@ -16,7 +16,13 @@ EXACT_UP_TO = 14  # contexts whose 2^n sign patterns are all tried
 
 
 def sign_flip(
-    a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable], *, seed: int, flips: int = FLIPS
+    a: Sequence[float],
+    b: Sequence[float],
+    clusters: Sequence[Hashable],
+    *,
+    seed: int,
+    weights: Sequence[float] | None = None,
+    flips: int = FLIPS,
 ) -> float:
     """Two-sided p-value of the mean of a − b over the same questions being 0.
 
@@ -26,6 +32,7 @@ def sign_flip(
     Args:
         clusters: of each pair, what it shares with pairs that it is not independent of; with a single one the
             questions are flipped instead.
+        weights: of each pair in the mean; None for the plain mean.
 
     Raises:
         ValueError: no values, or not as many of each.
@@ -34,7 +41,7 @@ def sign_flip(
     if first.shape != second.shape:
         raise ValueError(f"{first.size} values cannot be paired with {second.size}")
     data = first - second
-    sums = np.bincount(cluster_numbers(data, clusters), data)
+    sums = np.bincount(cluster_numbers(data, clusters), data if weights is None else data * np.asarray(weights))
     sums = sums[sums != 0]  # a sign changes nothing there
     observed = abs(sums.sum()) - SAME
     if len(sums) <= EXACT_UP_TO:

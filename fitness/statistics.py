@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitness.scoring import VALUES, Score
+from fitness.scoring import TOKEN_WEIGHTED, VALUES, Score
 
 RESAMPLES = 4000
 CONFIDENCE = 0.95
@@ -37,11 +37,17 @@ def values(scores: Sequence[Score], metric: str) -> list[float]:
     return [VALUES[metric](score) for score in scores]
 
 
+def weights(scores: Sequence[Score], metric: str) -> list[float] | None:
+    """How much each question counts in the mean of a metric; None where all count alike."""
+    return [score.answer_tokens for score in scores] if metric in TOKEN_WEIGHTED else None
+
+
 def bootstrap_mean(
     values: Sequence[float],
     clusters: Sequence[Hashable],
     *,
     seed: int,
+    weights: Sequence[float] | None = None,
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval:
@@ -51,13 +57,14 @@ def bootstrap_mean(
         values: one per question.
         clusters: of each value, what it shares with values that it is not independent of: its example's id.
             With a single cluster, questions are resampled instead; the interval then speaks of this context only.
+        weights: of each value in the mean; None for the plain mean.
 
     Raises:
         ValueError: no values, or not as many clusters as values.
     """
     data = np.asarray(values, dtype=float)
     groups = cluster_numbers(data, clusters)
-    mean = float(data.mean())
+    mean = float(np.average(data, weights=weights))
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence)
         if data[0] == 0:
@@ -65,7 +72,7 @@ def bootstrap_mean(
         if data[0] == 1:
             return Interval(mean, 1 - unsure if _binary(data) else mean, mean)
         return Interval(mean, mean, mean)
-    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence))
+    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights))
 
 
 def paired_bootstrap(
@@ -74,6 +81,7 @@ def paired_bootstrap(
     clusters: Sequence[Hashable],
     *,
     seed: int,
+    weights: Sequence[float] | None = None,
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval:
@@ -91,11 +99,11 @@ def paired_bootstrap(
         raise ValueError(f"{first.size} values cannot be paired with {second.size}")
     data = first - second
     groups = cluster_numbers(data, clusters)
-    mean = float(data.mean())
+    mean = float(np.average(data, weights=weights))
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence) if _binary(first) and _binary(second) else 0.0
         return Interval(mean, max(mean - unsure, -1.0) if unsure else mean, min(mean + unsure, 1.0) if unsure else mean)
-    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence))
+    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights))
 
 
 def by_position(
@@ -107,7 +115,9 @@ def by_position(
     for position in sorted({score.position for score in scores if score.position is not None}):
         there = [score for score in scores if score.position == position]
         contexts = [score.example_id for score in there]
-        interval = bootstrap_mean(values(there, metric), contexts, seed=seed, resamples=resamples)
+        interval = bootstrap_mean(
+            values(there, metric), contexts, seed=seed, weights=weights(there, metric), resamples=resamples
+        )
         result[position] = (interval, len(there))
     return result
 
@@ -122,11 +132,17 @@ def cluster_numbers(data: np.ndarray, clusters: Sequence[Hashable]) -> np.ndarra
 
 
 def _percentiles(
-    data: np.ndarray, groups: np.ndarray, seed: int, resamples: int, confidence: float
+    data: np.ndarray,
+    groups: np.ndarray,
+    seed: int,
+    resamples: int,
+    confidence: float,
+    weights: Sequence[float] | None,
 ) -> tuple[float, float]:
-    sums, counts = np.bincount(groups, data), np.bincount(groups)
+    weight = np.ones_like(data) if weights is None else np.asarray(weights, dtype=float)
+    sums, counts = np.bincount(groups, data * weight), np.bincount(groups, weight)
     if np.ptp(sums / counts) < SAME:
-        sums, counts = data, np.ones_like(data)
+        sums, counts = data * weight, weight
     rng = np.random.default_rng(seed)
     means = np.empty(resamples)
     step = max(1, DRAWN_AT_ONCE // len(sums))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitness.scoring import Score
-from fitness.statistics import Interval, bootstrap_mean, by_position, paired_bootstrap, values
+from fitness.statistics import Interval, bootstrap_mean, by_position, paired_bootstrap, values, weights
 from ropewalk import Profile
 from search.scoreboard import Outcome
 
@@ -91,7 +91,9 @@ def _fields(interval: Interval, n: int) -> dict[str, Any]:
 
 def mean(outcome: Outcome, metric: str, seed: int) -> dict[str, Any]:
     """The mean over all questions with its interval, as plain data."""
-    interval = bootstrap_mean(values(outcome.scores, metric), _contexts(outcome.scores), seed=seed)
+    interval = bootstrap_mean(
+        values(outcome.scores, metric), _contexts(outcome.scores), seed=seed, weights=weights(outcome.scores, metric)
+    )
     return _fields(interval, len(outcome.scores))
 
 
@@ -101,5 +103,11 @@ def difference(a: Outcome, b: Outcome, metric: str, seed: int) -> dict[str, Any]
         return None
     if a is b:  # one profile under two names: no difference that more contexts could show
         return {"score": 0.0, "low": 0.0, "high": 0.0}
-    interval = paired_bootstrap(values(a.scores, metric), values(b.scores, metric), _contexts(a.scores), seed=seed)
+    interval = paired_bootstrap(
+        values(a.scores, metric),
+        values(b.scores, metric),
+        _contexts(a.scores),
+        seed=seed,
+        weights=weights(a.scores, metric),
+    )
     return {"score": interval.mean, "low": interval.low, "high": interval.high}

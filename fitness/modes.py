@@ -1,0 +1,30 @@
+"""How a question may be scored, and what may be read off it.
+
+- teacher_forcing, metric `exact`: whether greedy decoding would give the gold answer, in one forward pass.
+- teacher_forcing, metric `likelihood` or `perplexity`: how probable the gold answer is. Smooth, so that a search sees
+  a slope where hardly any answer is right yet; not what a user cares about in the end.
+- generation, metric `exact`: what the model writes, by the question's own metric. For answers whose wording is free.
+
+Which of them a task allows is part of its definition: its fields `metric` and `scoring`, and this table.
+"""
+
+from typing import Any, get_args
+
+from fitness.errors import TaskError
+
+METRICS_OF = {"teacher_forcing": ("exact", "likelihood", "perplexity"), "generation": ("exact",)}
+
+
+def check_metric(scoring: str, metric: str) -> None:
+    """Raises TaskError for a metric that the scoring cannot give: generation gives no likelihood."""
+    if metric not in METRICS_OF[scoring]:
+        why = ", which gives no likelihood" if scoring == "generation" else ""
+        raise TaskError("metric", metric, f"{', '.join(METRICS_OF[scoring])} with scoring: {scoring}{why}")
+
+
+def modes(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Pairs of scoring and metric that a kind of task allows, its default first."""
+    scorings, metrics = (get_args(kind.model_fields[name].annotation) for name in ("scoring", "metric"))
+    pairs = [(s, m) for s in scorings for m in metrics if m in METRICS_OF[s]]
+    default = tuple(kind.model_fields[name].default for name in ("scoring", "metric"))
+    return tuple(sorted(pairs, key=lambda pair: pair != default))
