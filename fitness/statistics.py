@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitness.measures import Measure
 from fitness.scoring import TOKEN_WEIGHTED, VALUES, Score
 
 RESAMPLES = 4000
@@ -32,14 +33,21 @@ class Interval:
     high: float
 
 
-def values(scores: Sequence[Score], metric: str) -> list[float]:
+def values(scores: Sequence[Score], metric: Measure) -> list[float]:
     """What a metric gives for each question, in their order."""
-    return [VALUES[metric](score) for score in scores]
+    return [VALUES[metric](score) for score in scores] if isinstance(metric, str) else metric.values(scores)
 
 
-def weights(scores: Sequence[Score], metric: str) -> list[float] | None:
+def weights(scores: Sequence[Score], metric: Measure) -> list[float] | None:
     """How much each question counts in the mean of a metric; None where all count alike."""
+    if not isinstance(metric, str):
+        return metric.weights(scores)
     return [score.answer_tokens for score in scores] if metric in TOKEN_WEIGHTED else None
+
+
+def strata(scores: Sequence[Score], metric: Measure) -> list[str] | None:
+    """The part of a composite that each question belongs to; None where there are no parts."""
+    return None if isinstance(metric, str) else metric.strata(scores)
 
 
 def bootstrap_mean(
@@ -48,6 +56,7 @@ def bootstrap_mean(
     *,
     seed: int,
     weights: Sequence[float] | None = None,
+    strata: Sequence[Hashable] | None = None,
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval:
@@ -58,12 +67,13 @@ def bootstrap_mean(
         clusters: of each value, what it shares with values that it is not independent of: its example's id.
             With a single cluster, questions are resampled instead; the interval then speaks of this context only.
         weights: of each value in the mean; None for the plain mean.
+        strata: of each value, the part of a composite that it belongs to: clusters are drawn within each.
 
     Raises:
         ValueError: no values, or not as many clusters as values.
     """
     data = np.asarray(values, dtype=float)
-    groups = cluster_numbers(data, clusters)
+    groups = _stratified_numbers(data, clusters, strata)
     mean = float(np.average(data, weights=weights))
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence)
@@ -72,7 +82,7 @@ def bootstrap_mean(
         if data[0] == 1:
             return Interval(mean, 1 - unsure if _binary(data) else mean, mean)
         return Interval(mean, mean, mean)
-    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights))
+    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights, strata))
 
 
 def paired_bootstrap(
@@ -82,6 +92,7 @@ def paired_bootstrap(
     *,
     seed: int,
     weights: Sequence[float] | None = None,
+    strata: Sequence[Hashable] | None = None,
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Interval:
@@ -98,12 +109,12 @@ def paired_bootstrap(
     if first.shape != second.shape:
         raise ValueError(f"{first.size} values cannot be paired with {second.size}")
     data = first - second
-    groups = cluster_numbers(data, clusters)
+    groups = _stratified_numbers(data, clusters, strata)
     mean = float(np.average(data, weights=weights))
     if data.min() == data.max():
         unsure = _unseen(groups.max() + 1, confidence) if _binary(first) and _binary(second) else 0.0
         return Interval(mean, max(mean - unsure, -1.0) if unsure else mean, min(mean + unsure, 1.0) if unsure else mean)
-    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights))
+    return Interval(mean, *_percentiles(data, groups, seed, resamples, confidence, weights, strata))
 
 
 def by_position(
@@ -131,6 +142,27 @@ def cluster_numbers(data: np.ndarray, clusters: Sequence[Hashable]) -> np.ndarra
     return np.arange(data.size) if len(numbers) == 1 else groups
 
 
+def _stratified_numbers(
+    data: np.ndarray, clusters: Sequence[Hashable], strata: Sequence[Hashable] | None
+) -> np.ndarray:
+    """As `cluster_numbers`, within each stratum, so that no number stands in two of them."""
+    if strata is None:
+        return cluster_numbers(data, clusters)
+    groups, start = np.empty(data.size, dtype=int), 0
+    for rows in _rows_of(strata):
+        inside = cluster_numbers(data[rows], [clusters[row] for row in rows])
+        groups[rows] = inside + start
+        start += int(inside.max()) + 1
+    return groups
+
+
+def _rows_of(strata: Sequence[Hashable]) -> list[list[int]]:
+    rows: dict[Hashable, list[int]] = {}
+    for row, stratum in enumerate(strata):
+        rows.setdefault(stratum, []).append(row)
+    return list(rows.values())
+
+
 def _percentiles(
     data: np.ndarray,
     groups: np.ndarray,
@@ -138,18 +170,26 @@ def _percentiles(
     resamples: int,
     confidence: float,
     weights: Sequence[float] | None,
+    strata: Sequence[Hashable] | None,
 ) -> tuple[float, float]:
     weight = np.ones_like(data) if weights is None else np.asarray(weights, dtype=float)
-    sums, counts = np.bincount(groups, data * weight), np.bincount(groups, weight)
-    if np.ptp(sums / counts) < SAME:
-        sums, counts = data * weight, weight
+    pools = []  # of each stratum, the sums and weights of its clusters
+    for rows in [list(range(data.size))] if strata is None else _rows_of(strata):
+        numbers = groups[rows] - groups[rows].min()
+        sums, counts = np.bincount(numbers, data[rows] * weight[rows]), np.bincount(numbers, weight[rows])
+        if np.ptp(sums / counts) < SAME:
+            sums, counts = data[rows] * weight[rows], weight[rows]
+        pools.append((sums, counts))
     rng = np.random.default_rng(seed)
     means = np.empty(resamples)
-    step = max(1, DRAWN_AT_ONCE // len(sums))
+    step = max(1, DRAWN_AT_ONCE // max(len(sums) for sums, _ in pools))
     for start in range(0, resamples, step):
         stop = min(start + step, resamples)
-        drawn = rng.integers(0, len(sums), (stop - start, len(sums)))
-        means[start:stop] = sums[drawn].sum(1) / counts[drawn].sum(1)
+        means[start:stop] = 0
+        for sums, counts in pools:
+            drawn = rng.integers(0, len(sums), (stop - start, len(sums)))
+            share = counts.sum() / weight.sum()
+            means[start:stop] += share * sums[drawn].sum(1) / counts[drawn].sum(1)
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
