@@ -37,7 +37,8 @@ def normalised(text: str) -> str:
 def mdqa(output: str, references: tuple[str, ...]) -> float:
     """1.0 if any normalised reference stands in the normalised first line of the output (lost in the middle).
 
-    The line is the first, even if it is empty: a model that starts with a line break has answered nothing.
+    The line is the first, even if it is empty: a model that starts with a line break has answered nothing. As in the
+    official code, an answer of nothing but punctuation stands in any line.
     """
     line = normalised(output.split("\n", 1)[0])
     return float(any(normalised(reference) in line for reference in references))

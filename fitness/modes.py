@@ -5,9 +5,11 @@
   a slope where hardly any answer is right yet; not what a user cares about in the end.
 - generation, metric `exact`: what the model writes, by the question's own metric. For answers whose wording is free.
 
-Which of them a task allows is part of its definition: its fields `metric` and `scoring`, and this table.
+Which of them a task allows is part of its definition: its fields `metric` and `scoring`, this table, and the pairs of
+both that the task itself refuses (`refused`), as of teacher forcing and `exact` where an answer has many wordings.
 """
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from fitness.errors import TaskError
@@ -15,16 +17,18 @@ from fitness.errors import TaskError
 METRICS_OF = {"teacher_forcing": ("exact", "likelihood", "perplexity"), "generation": ("exact",)}
 
 
-def check_metric(scoring: str, metric: str) -> None:
-    """Raises TaskError for a metric that the scoring cannot give: generation gives no likelihood."""
-    if metric not in METRICS_OF[scoring]:
+def check_metric(scoring: str, metric: str, refused: Sequence[tuple[str, str]] = ()) -> None:
+    """Raises TaskError for a metric that the scoring cannot give (generation: no likelihood) or that is refused."""
+    allowed = [m for m in METRICS_OF[scoring] if (scoring, m) not in refused]
+    if metric not in allowed:
         why = ", which gives no likelihood" if scoring == "generation" else ""
-        raise TaskError("metric", metric, f"{', '.join(METRICS_OF[scoring])} with scoring: {scoring}{why}")
+        raise TaskError("metric", metric, f"{', '.join(allowed) or 'nothing'} with scoring: {scoring}{why}")
 
 
 def modes(kind: Any) -> tuple[tuple[str, str], ...]:
     """Pairs of scoring and metric that a kind of task allows, its default first."""
     scorings, metrics = (get_args(kind.model_fields[name].annotation) for name in ("scoring", "metric"))
-    pairs = [(s, m) for s in scorings for m in metrics if m in METRICS_OF[s]]
+    refused = getattr(kind, "refused", ())
+    pairs = [(s, m) for s in scorings for m in metrics if m in METRICS_OF[s] and (s, m) not in refused]
     default = tuple(kind.model_fields[name].default for name in ("scoring", "metric"))
     return tuple(sorted(pairs, key=lambda pair: pair != default))

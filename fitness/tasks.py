@@ -6,6 +6,7 @@ from pydantic import Field
 
 from fitness.examples import ExampleSet
 from fitness.kv import KVTask
+from fitness.mdqa import MDQATask
 from fitness.perplexity import PerplexityTask
 
 
@@ -25,6 +26,8 @@ class Task(Protocol):
         """The same task at another length, for a guard or a length sweep."""
 
 
-TASKS: dict[str, type[Task]] = {"kv": KVTask, "perplexity": PerplexityTask}
+SIZES = ("length", "pairs", "documents")  # fields that say how large a context is; a task has one or two of them
 
-Fitness = Annotated[KVTask | PerplexityTask, Field(discriminator="task")]
+TASKS: dict[str, type[Task]] = {"kv": KVTask, "mdqa": MDQATask, "perplexity": PerplexityTask}
+
+Fitness = Annotated[KVTask | MDQATask | PerplexityTask, Field(discriminator="task")]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fitness.tasks import Fitness
+from fitness.tasks import SIZES, Fitness
 from search.complaints import explain
 from search.errors import CampaignError
 from search.genetic import GeneticSettings
@@ -149,9 +149,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Campaign:
 
 
 def parse(data: dict[str, Any]) -> Campaign:
-    """Validate a campaign given as plain data. Fitness without `length` and `pairs` is at the target length."""
+    """Validate a campaign given as plain data. Fitness whose size is not given (`SIZES`) is at the target length."""
     fitness = data.get("fitness")
-    if isinstance(fitness, dict) and fitness.get("length") is None and fitness.get("pairs") is None:
+    if isinstance(fitness, dict) and all(fitness.get(size) is None for size in SIZES):
         data = {**data, "fitness": {**fitness, "length": data.get("target_length")}}
     try:
         return Campaign.model_validate(data)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fitness.tasks import TASKS
 from search.campaign import load, parse
 from search.errors import CampaignError
 
@@ -66,8 +67,8 @@ def test_fitness_takes_the_target_length_unless_told_otherwise():
         ({"fitness": {"task": "kv", "kv": 3}}, ["fitness.kv: got 3", "known fields are task, length, pairs"]),
         ({"fitness": {"task": "kv", "perplexity": 3}}, ["fitness.perplexity: got 3", "pairs"]),
         ({"fitness": {"task": "perplexity", "pairs": 3}}, ["fitness.pairs: got 3", "known fields are task, length"]),
-        ({"fitness": {"contexts": 3}}, ["fitness.task: got nothing", "kv, perplexity"]),
-        ({"fitness": {"task": "chess"}}, ["fitness.task: got 'chess'", "kv, perplexity"]),
+        ({"fitness": {"contexts": 3}}, ["fitness.task: got nothing", ", ".join(TASKS)]),
+        ({"fitness": {"task": "chess"}}, ["fitness.task: got 'chess'", ", ".join(TASKS)]),
         ({"fitness": {"task": "kv", "questions": "few"}}, ["fitness.questions: got 'few'", "integer", "'all'"]),
         ({"fitness": {"task": "kv", "length": 9, "pairs": 3}}, ["fitness.length, pairs: got {", "exactly one"]),
         ({"model": {"id": "x", "device_map": 3}}, ["model.device_map: got 3", "string or", "dictionary"]),
