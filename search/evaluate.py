@@ -1,4 +1,4 @@
-"""Measuring the rows of an evaluation, one profile at one length after the other, on a model that is loaded once.
+"""Measuring the rows of an evaluation, one profile on one set of examples after the other, on a model loaded once.
 
 A row that fails is a result like any other: the profile does not fit the model, the patch cannot be made, memory runs
 out, or the model gives no numbers. The rows after it are measured all the same.
@@ -22,7 +22,7 @@ from workers.messages import Request
 
 @dataclass(frozen=True)
 class Result:
-    """What one profile scored at one length, or why it failed.
+    """What one profile scored on one task at one length, or why it failed.
 
     Attributes:
         profile: None where it does not fit the model.
@@ -52,7 +52,7 @@ def measure(
     stop: Callable[[], bool] = lambda: False,
     tell: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """Every profile at every length, by length and then in the order that the profiles were given.
+    """Every profile on every set of examples, set by set and then in the order that the profiles were given.
 
     Args:
         stop: asked between examples.
@@ -62,7 +62,7 @@ def measure(
         Interrupted: asked to stop; finished rows are in the store.
     """
     results = []
-    for measured in prepared.lengths:
+    for measured in prepared.sets:
         evaluator.register(measured.examples.hash, measured.examples)
         for argument in prepared.profiles:
             results.append(_result(prepared, evaluator, store, measured, argument, stop))

@@ -18,6 +18,7 @@ a profile is a .json file, a published name (`ropewalk profile list`), or writte
   yarn:factor=4+rerope:window=64                both axes
 a task is its name with its fields, or a YAML file with a section `fitness`, as a campaign's:
   kv:keys=hex4,values=hex4,answer=opened,questions=24    perplexity:file=book.txt    campaigns/quickstart.yaml
+several: --task again, a YAML file with a list `tasks`, a family (ruler is all of RULER's), or all
 """
 
 Stop = Callable[[], AbstractContextManager[Callable[[], bool]]]
@@ -33,8 +34,10 @@ def add(commands: Any, stop_on_signals: Stop) -> None:
     )
     parser.add_argument("--model", required=True, metavar="ID", help="Hub id, folder, or package:NAME")
     parser.add_argument("--profile", action="append", default=[], metavar="P", help="a profile, see below; repeatable")
-    parser.add_argument("--task", required=True, metavar="T", help="a task, see below")
-    parser.add_argument("--length", action="append", type=int, default=[], metavar="N", help="tokens; repeatable")
+    parser.add_argument("--task", action="append", required=True, metavar="T", help="a task, see below; repeatable")
+    parser.add_argument(
+        "--length", action="append", default=[], metavar="N", help="tokens; repeatable, or several with commas"
+    )
     parser.add_argument("--contexts", type=int, metavar="K", help="contexts at each length (default: the task's)")
     parser.add_argument(
         "--target-length", type=int, metavar="N", help="that profiles without one are for (default: longest --length)"
@@ -76,19 +79,23 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
         {"id": args.model, **given},
         args.task,
         profiles=args.profile,
-        lengths=args.length,
+        lengths=_lengths(args.length),
         contexts=args.contexts,
         target_length=args.target_length,
         seed=args.seed,
     )
-    prepared = evaluation.prepare(asked)
+    for name, needs in asked.left_out.items():
+        print(f"{name} left out: it needs {needs}", file=sys.stderr)
     store = RowStore(args.output)
+    prepared = evaluation.prepare(asked, tell=_built)
     try:
         with (
             stop_on_signals() as stop,
-            LocalEvaluator(asked.model, threads=args.threads, chunk=args.chunk) as evaluator,
+            LocalEvaluator(prepared.request.model, threads=args.threads, chunk=args.chunk) as evaluator,
         ):
-            results = measure(prepared, evaluator, store, stop=stop, tell=_tell)
+            results = measure(
+                prepared, evaluator, store, stop=stop, tell=_progress(len(prepared.sets) * len(prepared.profiles))
+            )
             fingerprint = evaluator.fingerprint
     except (PatchError, OSError) as error:  # OSError: a row that cannot be written
         print(f"ropewalk: error: {error}", file=sys.stderr)
@@ -106,8 +113,33 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
     return 1 if any(row["status"] == "failed" for row in data["rows"]) else 0
 
 
-def _tell(result: Any) -> None:
-    """One line on standard error for each row, so that standard output is the table alone."""
-    score = f"failed: {result.outcome.reason}" if result.outcome.score is None else f"{result.outcome.score:.3f}"
-    took = "" if result.row is None else " (on file)" if result.reused else f" ({result.row.seconds:.1f} s)"
-    print(f"{result.name} at {result.measured.examples.length} tokens: {score}{took}", file=sys.stderr)
+def _lengths(texts: list[str]) -> list[int]:
+    """`4096` and `4096,8192` alike."""
+    from search.errors import CampaignError
+
+    pieces = [piece for text in texts for piece in text.split(",")]
+    for piece in pieces:
+        if not (piece.isascii() and piece.strip().isdecimal()):
+            raise CampaignError("--length", piece, "whole numbers of tokens, with commas between several")
+    return [int(piece) for piece in pieces]
+
+
+def _built(measured: Any, seconds: float) -> None:
+    examples = measured.examples
+    size = f"{examples.num_questions} questions in {examples.num_contexts} contexts of up to {examples.length} tokens"
+    print(f"{measured.name}: {size}, built in {seconds:.1f} s", file=sys.stderr)
+
+
+def _progress(rows: int) -> Callable[[Any], None]:
+    """One line on standard error for each of so many rows, so that standard output is the table alone."""
+    seen = 0
+
+    def tell(result: Any) -> None:
+        nonlocal seen
+        seen += 1
+        score = f"failed: {result.outcome.reason}" if result.outcome.score is None else f"{result.outcome.score:.3f}"
+        took = "" if result.row is None else " (on file)" if result.reused else f" ({result.row.seconds:.1f} s)"
+        where = f"{result.measured.name} at {result.measured.examples.length} tokens"
+        print(f"[{seen}/{rows}] {where}, {result.name}: {score}{took}", file=sys.stderr)
+
+    return tell

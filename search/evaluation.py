@@ -6,24 +6,23 @@ campaign's own held-out report is measured here on other data again, unless the 
 """
 
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fitness.errors import TaskError
 from fitness.examples import ExampleSet
 from fitness.tasks import TASKS, Fitness, Task
 from ropewalk import ModelShape, Profile
-from ropewalk.errors import nearest
+from search import task_argument
 from search.complaints import explain
 from search.errors import CampaignError
 from search.profile_argument import ProfileArgument, read
 from search.seeds import derive
-from search.written import fields_of
+from search.task_argument import TaskArgument
 from workers.loading import load_tokenizer, read_shape
 from workers.spec import ModelSpec
 
@@ -34,8 +33,8 @@ class Request(BaseModel):
     """An evaluation as it is asked for.
 
     Attributes:
-        fitness: the task at the longest of the lengths.
-        lengths: tokens, increasing; empty where the task names its own size.
+        tasks: each at the longest of the lengths.
+        lengths: tokens, increasing; empty where the tasks name their own sizes.
         target_length: N in tokens of profiles that do not carry their own; by default the longest length.
         profiles: as `search.profile_argument` reads them.
     """
@@ -43,7 +42,7 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelSpec
-    fitness: Fitness
+    tasks: tuple[Fitness, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = ()
     target_length: int | None = Field(None, ge=2)
     profiles: tuple[str, ...] = ()
@@ -51,15 +50,31 @@ class Request(BaseModel):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One length of an evaluation: the examples that every profile answers there."""
+class Asked:
+    """A validated request, and the arguments that its tasks come from.
 
+    Attributes:
+        left_out: tasks of `all` that need data of the user's, by name, with what each of them needs.
+    """
+
+    request: Request
+    arguments: tuple[TaskArgument, ...]
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One task at one length: the examples that every profile answers there."""
+
+    name: str
     asked: int | None
     task: Task
     examples: ExampleSet
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "task": self.name,
+            "metric": self.task.metric,
             "length": self.examples.length,
             "asked_length": self.asked,
             "contexts": self.examples.num_contexts,
@@ -67,94 +82,105 @@ class Measured:
             "split": self.examples.split,
             "seed": self.examples.seed,
             "hash": self.examples.hash,
+            "notes": list(self.examples.notes),
         }
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation whose examples and profiles are known. `profiles` begins with the unchanged model."""
+    """An evaluation whose examples and profiles are known.
+
+    Attributes:
+        sets: by length, then in the order that the tasks were given.
+        profiles: the unchanged model first.
+        left_out: tasks of `all` that need data of the user's, by name, with what each of them needs.
+    """
 
     request: Request
     shape: ModelShape
     target_length: int
-    lengths: tuple[Measured, ...]
+    sets: tuple[Measured, ...]
     profiles: tuple[ProfileArgument, ...]
+    left_out: dict[str, str]
 
 
 def request(
     model: dict[str, Any],
-    task: str,
+    tasks: Sequence[str],
     *,
     profiles: Sequence[str] = (),
     lengths: Sequence[int] = (),
     contexts: int | None = None,
     target_length: int | None = None,
     seed: int = 0,
-) -> Request:
+) -> Asked:
     """Validate what was asked for.
 
     Args:
         model: fields of `ModelSpec`.
-        task: `kv`, `kv:field=value,…`, or a YAML file with a section `fitness`, as a campaign's.
-        contexts: instead of the task's own number.
+        tasks: as `search.task_argument` reads them.
+        contexts: instead of each task's own number.
 
     Raises:
-        CampaignError, TaskError: the task, a length or another value is wrong; names it and what is allowed.
+        CampaignError, TaskError: a task, a length or another value is wrong; names it and what is allowed.
     """
     lengths = sorted(lengths)
     for length in lengths:
         if length < 2 or lengths.count(length) > 1:
             raise CampaignError("--length", length, "each length once, at least 2 tokens")
-    fitness = _task(task)
-    if lengths:
-        fitness["length"] = lengths[-1]
-    if contexts is not None:
-        fitness["contexts"] = contexts
-    data = {"model": model, "fitness": fitness, "lengths": lengths, "profiles": list(profiles), "seed": seed}
+    given = task_argument.read(tasks)
+    for argument in given:
+        if argument.optional and not (lengths or argument.fields.get("length")):
+            raise CampaignError("--length", None, f"a length with --task {argument.text}")
+        if lengths:
+            argument.fields["length"] = lengths[-1]
+        if contexts is not None:
+            argument.fields["contexts"] = contexts
+    data = {"model": model, "lengths": lengths, "profiles": list(profiles), "seed": seed}
     data["target_length"] = target_length
+    kept, left_out = [], {}
+    for argument in given:
+        if argument.optional and (missing := _missing(argument.fields)):
+            left_out[argument.name] = missing
+        else:
+            kept.append(argument)
+    if not kept:
+        raise CampaignError("--task", list(tasks), "at least one task")
     try:
-        return Request.model_validate(data)
+        asked = Request.model_validate({**data, "tasks": [argument.fields for argument in kept]})
     except ValidationError as error:
         found = explain(error, Request)
-        raise CampaignError(_flag(found.field), found.value, found.allowed) from error
+        raise CampaignError(_flag(found.field, kept), found.value, found.allowed) from error
+    return Asked(asked, tuple(kept), left_out)
 
 
-def _flag(field: str) -> str:
-    """The option of the command line that a field comes from."""
+def _missing(fields: dict[str, Any]) -> str | None:
+    """What a task requires that its fields do not name; None where nothing is missing."""
+    try:
+        TASKS[fields["task"]].model_validate(fields)
+    except ValidationError as error:
+        found = explain(error, TASKS[fields["task"]])
+        return f"{found.field}: {found.allowed}" if found.value is None else None
+    return None
+
+
+def _flag(field: str, tasks: Sequence[TaskArgument]) -> str:
+    """The option of the command line that a field comes from; which task's, where there are several."""
     section, _, inside = field.partition(".")
     if section == "model":
         return "--model" if inside in ("", "id") else "--" + inside.replace("_", "-")
-    if section == "fitness":
-        return f"--{inside}" if inside in ("length", "contexts") else f"--task.{inside}".rstrip(".")
+    if section == "tasks":
+        number, _, inside = inside.partition(".")
+        of = f" of {tasks[int(number)].name}" if len(tasks) > 1 else ""
+        return (f"--{inside}" if inside in ("length", "contexts") else f"--task.{inside}".rstrip(".")) + of
     return "--" + section.replace("_", "-")
 
 
-def _task(text: str) -> dict[str, Any]:
-    if text.endswith((".yaml", ".yml")):
-        return _section(Path(text))
-    name, _, written = text.partition(":")
-    if name not in TASKS:
-        raise CampaignError("--task", name, f"a YAML file with a section `fitness`, or one of {nearest(name, TASKS)}")
-    return {"task": name, **fields_of("--task", written)}
+def prepare(asked: Asked, tell: Callable[[Measured, float], None] = lambda measured, seconds: None) -> Prepared:
+    """Read the model's configuration and tokenizer, build the examples of every task and length, read every profile.
 
-
-def _section(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CampaignError("--task", str(path), f"a readable YAML file ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no UTF-8, a date that does not exist
-        raise CampaignError("--task", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
-    section = data.get("fitness") if isinstance(data, dict) else None
-    if not isinstance(section, dict):
-        raise CampaignError("--task", str(path), "a YAML file with a section `fitness`")
-    if section.get("length") is None and section.get("pairs") is None and data.get("target_length") is not None:
-        section["length"] = data["target_length"]
-    return dict(section)
-
-
-def prepare(asked: Request) -> Prepared:
-    """Read the model's configuration and tokenizer, build the examples of every length, read every profile.
+    Args:
+        tell: gets each example set when it is built, and the seconds that it took.
 
     Raises:
         ModelError: the model cannot be found or is not a causal language model.
@@ -162,27 +188,36 @@ def prepare(asked: Request) -> Prepared:
         ProfileError: a profile is malformed, or the model has no rotary embedding. Whether a profile fits the model
             is found out when its row is measured.
     """
-    shape = read_shape(asked.model)
-    longest = asked.lengths[-1] if asked.lengths else asked.fitness.length
-    target = asked.target_length or longest or shape.trained_length
-    arguments = [read(text, shape, target) for text in asked.profiles]
+    request = asked.request
+    shape = read_shape(request.model)
+    longest = max(request.lengths[-1:] or [task.length for task in request.tasks if task.length] or [0])
+    target = request.target_length or longest or shape.trained_length
+    arguments = [read(text, shape, target) for text in request.profiles]
     names = [UNCHANGED, *(argument.text for argument in arguments)]
     for name in names:
         if names.count(name) > 1:
             raise CampaignError("--profile", name, "each profile once, under a name of its own")
-    tokenizer = load_tokenizer(asked.model)
-    lengths = tuple(_measured(asked, tokenizer, length) for length in (asked.lengths or (asked.fitness.length,)))
+    tokenizer = load_tokenizer(request.model)
+    sets = []
+    for length in request.lengths or (None,):
+        for i in range(len(request.tasks)):
+            begin = time.perf_counter()
+            sets.append(_measured(asked, i, tokenizer, length))
+            tell(sets[-1], time.perf_counter() - begin)
     unchanged = ProfileArgument(UNCHANGED, lambda: Profile.identity(shape, target))
-    return Prepared(asked, shape, target, lengths, (unchanged, *arguments))
+    return Prepared(request, shape, target, tuple(sets), (unchanged, *arguments), asked.left_out)
 
 
-def _measured(asked: Request, tokenizer: Any, length: int | None) -> Measured:
-    task = asked.fitness if length is None else asked.fitness.at_length(length)
-    seed = derive(asked.seed, "evaluate", str(length))
+def _measured(asked: Asked, number: int, tokenizer: Any, length: int | None) -> Measured:
+    task = asked.request.tasks[number]
+    task = task if length is None else task.at_length(length)
+    seed = derive(asked.request.seed, "evaluate", str(task.length))
     try:
-        return Measured(length, task, task.build(tokenizer, seed, "heldout"))
+        examples = task.build(tokenizer, seed, "heldout")
     except TaskError as error:
-        raise CampaignError(_flag(f"fitness.{error.field}"), error.value, error.allowed) from error
+        field = _flag(f"tasks.{number}.{error.field}", asked.arguments)
+        raise CampaignError(field, error.value, error.allowed) from error
+    return Measured(asked.arguments[number].name, task.length, task, examples)
 
 
 def row_key(fingerprint: str, profile: Profile, examples: ExampleSet, scoring: str) -> str:

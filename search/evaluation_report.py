@@ -1,8 +1,8 @@
 """The results of an evaluation as plain data: intervals, paired differences, positions, and the same as CSV.
 
 All profiles answer the same questions, so differences against the unchanged model are paired: a bootstrap interval over
-contexts for each, and the p-value of a sign-flip test. The p-values of the whole table, all lengths and profiles
-together, are corrected by Holm's procedure; an interval that excludes 0 is not corrected.
+contexts for each, and the p-value of a sign-flip test. The p-values of the whole table, all tasks, lengths and
+profiles together, are corrected by Holm's procedure; an interval that excludes 0 is not corrected.
 """
 
 import csv
@@ -16,13 +16,14 @@ from fitness.significance import holm, sign_flip
 from fitness.statistics import values
 from search.evaluate import Result
 from search.evaluation import Prepared
+from search.evaluation_means import means
 from search.heldout import CONFIDENCE, difference, mean, positions
 from search.provenance import versions
 from search.seeds import derive
 
-SCHEMA = "ropewalk/evaluation/v1"
+SCHEMA = "ropewalk/evaluation/v2"
 COLUMNS = (
-    *("name", "length", "contexts", "n", "status", "reason", "metric", "score", "low", "high"),
+    *("task", "name", "length", "contexts", "n", "status", "reason", "metric", "score", "low", "high"),
     *("minus_unchanged", "minus_low", "minus_high", "p", "p_holm", "accuracy", "accuracy_low", "accuracy_high"),
     *("frequency", "distance", "tokens", "seconds", "profile_hash", "scores"),
 )
@@ -40,22 +41,26 @@ def report(prepared: Prepared, fingerprint: str, results: Sequence[Result]) -> d
     return {
         "schema": SCHEMA,
         "model": {**asked.model.model_dump(mode="json"), "fingerprint": fingerprint, "shape": prepared.shape.to_dict()},
-        "task": asked.fitness.model_dump(mode="json"),
-        "metric": asked.fitness.metric,
+        "tasks": [task.model_dump(mode="json") for task in asked.tasks],
+        "left_out": prepared.left_out,
         "seed": asked.seed,
         "target_length": prepared.target_length,
         "confidence": CONFIDENCE,
         "test": "two-sided sign-flip test over contexts of the paired difference against the unchanged model",
         "correction": f"Holm, over the {len(compared)} comparisons of this table",
-        "lengths": [measured.to_dict() for measured in prepared.lengths],
+        "sets": [measured.to_dict() for measured in prepared.sets],
         "rows": rows,
+        "means": means(rows, prepared.sets),
         "versions": versions(),
     }
 
 
 def _row(result: Result, unchanged: Result, seed: int) -> dict[str, Any]:
     entry: dict[str, Any] = {
+        "task": result.measured.name,
         "name": result.name,
+        "metric": result.measured.task.metric,
+        "asked_length": result.measured.asked,
         "length": result.measured.examples.length,
         "examples": result.measured.examples.hash,
         "status": "failed" if result.outcome.score is None else "ok",
@@ -94,14 +99,14 @@ def _against(result: Result, unchanged: Result, metric: str, seed: int) -> dict[
 
 
 def as_csv(data: dict[str, Any]) -> str:
-    """One line per profile and length."""
-    lengths = {length["hash"]: length for length in data["lengths"]}
+    """One line per task, length and profile."""
+    sets = {(made["task"], made["hash"]): made for made in data["sets"]}
     written = io.StringIO()
     table = csv.DictWriter(written, COLUMNS, extrasaction="ignore", lineterminator="\n")
     table.writeheader()
     for row in data["rows"]:
         gain, accuracy, profile = (row.get(name) or {} for name in ("minus_unchanged", "accuracy", "profile"))
-        line = {**row, **lengths[row["examples"]], "metric": data["metric"], **(row.get("score") or {"score": None})}
+        line = {**row, **sets[row["task"], row["examples"]], **(row.get("score") or {"score": None})}
         line |= {"minus_unchanged": gain.get("score"), "minus_low": gain.get("low"), "minus_high": gain.get("high")}
         line |= {"p": gain.get("p"), "p_holm": gain.get("p_holm")}
         line |= {"accuracy": accuracy.get("score")}

@@ -1,4 +1,8 @@
-"""An evaluation on the terminal: one table per length, the unchanged model first."""
+"""An evaluation on the terminal: one table per length, the unchanged model first.
+
+Of one task with a row per profile; of several tasks with a row per task and a column per profile, as many side by side
+as the terminal holds.
+"""
 
 import math
 from typing import Any
@@ -8,17 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-LEVEL = 0.05
+from search import evaluation_matrix
+from search.figures import LEVEL, SCORES, interval, number, p_value
+
 PLAIN_WIDTH = 200  # of a file or a pipe, which has no width of its own
 NAME_WIDTH = 24  # that a profile's name takes at least, folded
 PARTS = 5
 PLACES, SECONDS = "by place, first to last", "seconds"
 LEAST_NEEDED = (SECONDS, PLACES)  # they are in result.json as well
-SCORES = {
-    "exact": "exact answers",
-    "likelihood": "log-likelihood per answer token",
-    "perplexity": "log-likelihood per token",
-}
 
 
 def show(data: dict[str, Any], console: Console | None = None) -> None:
@@ -26,15 +27,26 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console = Console(file=console.file, highlight=False, width=PLAIN_WIDTH)
-    for length in data["lengths"]:
-        _say(console, title(data, length))
-        console.print(_table(data, length, console.width))
-    for reason in dict.fromkeys((row["name"], row["reason"]) for row in data["rows"] if row["status"] == "failed"):
-        _say(console, "{} failed: {}".format(*reason))
+    several = len({made["task"] for made in data["sets"]}) > 1
+    if several:
+        evaluation_matrix.show(data, lambda line: _say(console, line), console)
+    else:
+        for made in data["sets"]:
+            _say(console, title(data, made))
+            console.print(_table(data, made, console.width))
+    for note in dict.fromkeys(f"{made['task']}: {note}" for made in data["sets"] for note in made["notes"]):
+        _say(console, note)
+    for failed in dict.fromkeys(_failure(row, several) for row in data["rows"] if row["status"] == "failed"):
+        _say(console, failed)
     if any(row.get("minus_unchanged") for row in data["rows"]):
         _say(console, f"p: {data['test']}. Correction: {data['correction']}; * marks p of at most {LEVEL:g}.")
         if warning := too_few(data):
             _say(console, warning)
+
+
+def _failure(row: dict[str, Any], several: bool) -> str:
+    which = f" on {row['task']}" if several else ""
+    return f"{row['name']} failed{which}: {row['reason']}"
 
 
 def _say(console: Console, line: str) -> None:
@@ -45,24 +57,24 @@ def too_few(data: dict[str, Any]) -> str | None:
     """Said where so few contexts cannot give a corrected p-value that is a finding, whatever the profiles do."""
     compared = sum(row.get("minus_unchanged") is not None for row in data["rows"])
     needed = math.ceil(math.log2(2 * compared / LEVEL))  # the smallest p of n contexts is 2/2^n
-    most = max(length["contexts"] for length in data["lengths"])
+    most = max(made["contexts"] for made in data["sets"])
     if not 1 < most < needed:  # questions are the units where there is one context
         return None
     return f"{most} contexts are too few for any finding among {compared} comparisons: --contexts {needed} or more."
 
 
-def title(data: dict[str, Any], length: dict[str, Any]) -> str:
+def title(data: dict[str, Any], made: dict[str, Any]) -> str:
     """What a table's numbers were measured on."""
     return (
-        f"Held out: {data['task']['task']} at {length['length']} tokens on {data['model']['id']}, n = {length['n']} "
-        f"questions in {length['contexts']} contexts, seed {length['seed']}, {data['confidence']:.0%} intervals"
+        f"Held out: {made['task']} at {made['length']} tokens on {data['model']['id']}, n = {made['n']} "
+        f"questions in {made['contexts']} contexts, seed {made['seed']}, {data['confidence']:.0%} intervals"
     )
 
 
-def _table(data: dict[str, Any], length: dict[str, Any], width: int) -> Table:
+def _table(data: dict[str, Any], made: dict[str, Any], width: int) -> Table:
     """As many columns as the width holds; names are folded before numbers, which are never."""
-    rows = [row for row in data["rows"] if row["examples"] == length["hash"]]
-    columns = _columns(data["metric"], rows)
+    rows = [row for row in data["rows"] if row["examples"] == made["hash"]]
+    columns = _columns(made["metric"], rows)
     names = max(len(name) for name in columns["profile"].values())
     for spare in LEAST_NEEDED:
         if min(names, NAME_WIDTH) + sum(map(_needed, list(columns.items())[1:])) > width:
@@ -96,28 +108,6 @@ def _columns(metric: str, rows: list[dict[str, Any]]) -> dict[str, dict[int, str
         columns[PLACES] = {i: _by_place(row["by_position"]) for i, row in done.items()}
     columns[SECONDS] = {i: f"{row['seconds']:.1f}" for i, row in done.items()}
     return columns
-
-
-def interval(value: dict[str, Any] | None, *, signed: bool = False) -> str:
-    """`0.335 [0.297, 0.375]`; a dash where there is none."""
-    if value is None:
-        return "–"
-    low, high = (number(value[name], signed=signed) for name in ("low", "high"))
-    return f"{number(value['score'], signed=signed)} [{low}, {high}]"
-
-
-def number(value: float, *, signed: bool = False, digits: int = 3) -> str:
-    """So many decimals with a true minus; no sign for what rounds to zero."""
-    text = f"{value:{'+' if signed else ''}.{digits}f}"
-    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
-
-
-def p_value(gain: dict[str, Any] | None) -> str:
-    """The corrected p-value, starred where it is a finding."""
-    if gain is None:
-        return "–"
-    p = gain["p_holm"]
-    return f"{'<0.001' if p < 0.001 else f'{p:.3f}'}{' *' if p <= LEVEL else '  '}"
 
 
 def _by_place(positions: list[dict[str, Any]]) -> str:

@@ -9,6 +9,7 @@ import torch
 
 from fitness.significance import holm
 from fitness.splits import stretch
+from fitness.tasks import TASKS
 from ropewalk import Frequency, PatchError, Profile
 from search.cli import main
 from search.evaluation import prepare, request
@@ -69,7 +70,7 @@ def test_every_profile_is_measured_at_every_length_beside_the_unchanged_model(ru
     ]
     assert data["target_length"] == 96
     assert data["rows"][-1]["profile"]["frequency"]["factor"] == 1.5
-    assert data["lengths"][0]["split"] == "heldout"
+    assert data["sets"][0]["split"] == "heldout"
     for row in data["rows"]:
         assert row["score"]["low"] <= row["score"]["score"] <= row["score"]["high"]
         assert row["score"]["n"] == 4
@@ -124,20 +125,20 @@ def test_each_rows_scores_are_on_file_and_are_those_of_its_mean(run, tmp_path):
 
 
 def test_examples_are_none_that_a_campaign_of_the_same_seed_searches_on(folder):
-    asked = request({"id": str(folder)}, "kv:keys=hex2,values=hex2", lengths=[60], contexts=8)
-    (measured,) = prepare(asked).lengths
-    tokenizer = load_tokenizer(asked.model)
+    asked = request({"id": str(folder)}, ["kv:keys=hex2,values=hex2"], lengths=[60], contexts=8)
+    (measured,) = prepare(asked).sets
+    tokenizer = load_tokenizer(asked.request.model)
     evaluated = {example.context for example in measured.examples.examples}
     for split in ("search", "heldout", "guard"):
-        others = measured.task.build(tokenizer, derive(asked.seed, split), split)
+        others = measured.task.build(tokenizer, derive(asked.request.seed, split), split)
         assert evaluated.isdisjoint(example.context for example in others.examples)
 
 
 def test_windows_of_a_text_are_of_its_held_out_part(folder, book):
-    asked = request({"id": str(folder)}, f"perplexity:file={book}", lengths=[32, 64], contexts=4)
+    asked = request({"id": str(folder)}, [f"perplexity:file={book}"], lengths=[32, 64], contexts=4)
     text = book.read_text()
     start, stop = stretch("heldout", len(text))
-    for measured in prepare(asked).lengths:
+    for measured in prepare(asked).sets:
         for example in measured.examples.examples:
             assert example.questions[0].answer in text[start:stop]
 
@@ -167,8 +168,60 @@ def test_the_task_of_a_campaign_can_be_named(run, tmp_path, book):
     campaign.write_text(f"target_length: 48\nfitness: {{task: perplexity, file: {book}, contexts: 9}}\n")
     code, data, _, _ = run(task=str(campaign), extra=())
     assert code == 0
-    assert data["task"]["length"] == 48
+    assert data["tasks"][0]["length"] == 48
     assert data["rows"][0]["score"]["n"] == 4
+
+
+KV = "kv:keys=hex2,values=hex1,questions=3"
+
+
+def test_several_tasks_at_several_lengths_stand_in_one_table_per_length(run, book):
+    code, data, out, err = run("linear:factor=2", extra=("--length", "40,60", "--task", KV, "--task", KV + ",seed_=1"))
+    assert code == 2
+    tasks = ("--task", KV, "--task", "kv:keys=hex1,values=hex2,answer=bare")
+    code, data, out, err = run("linear:factor=2", extra=("--length", "40,60", *tasks))
+    assert code == 0, err
+    names = ["perplexity", "kv 2", "kv 3"]
+    assert [(row["asked_length"], row["task"], row["name"]) for row in data["rows"]] == [
+        (length, task, name) for length in (40, 60) for task in names for name in ("unchanged model", "linear:factor=2")
+    ]
+    assert len({row["examples"] for row in data["rows"]}) == 6
+    assert "6 comparisons" in data["correction"]
+    assert "3 tasks at 40 tokens" in out
+    assert "mean of 2 tasks" in out
+    assert "[12/12] kv 3 at" in err
+
+
+def test_the_mean_of_tasks_is_of_those_with_scores_from_0_to_1_alone(run):
+    tasks = ("--task", KV, "--task", "kv:keys=hex1,values=hex2,answer=bare")
+    _, data, _, _ = run("linear:factor=2", extra=("--length", "60", *tasks))
+    assert [(mean["name"], mean["tasks"]) for mean in data["means"]] == [
+        (name, ["kv 2", "kv 3"]) for name in ("unchanged model", "linear:factor=2")
+    ]
+    for mean in data["means"]:
+        scores = [row["score"] for row in data["rows"] if row["name"] == mean["name"] and row["task"] in mean["tasks"]]
+        assert mean["score"]["score"] == pytest.approx(sum(score["score"] for score in scores) / 2)
+
+
+def test_a_file_can_list_the_tasks(run, tmp_path, book):
+    listed = tmp_path / "tasks.yaml"
+    listed.write_text(f"""
+target_length: 48
+tasks:
+  - {{task: perplexity, file: {book}}}
+  - {{task: kv, pairs: 4, keys: hex2, values: hex1}}
+""")
+    code, data, _, err = run(task=str(listed), extra=())
+    assert code == 0, err
+    assert [(made["task"], made["asked_length"]) for made in data["sets"]] == [("perplexity", 48), ("kv", None)]
+
+
+def test_all_is_every_task_that_needs_no_data_and_says_what_it_leaves_out(folder):
+    asked = request({"id": str(folder)}, ["all"], lengths=[2048])
+    names = {argument.fields["task"] for argument in asked.arguments}
+    assert {"kv", "perplexity"} <= names
+    assert "file" in asked.left_out["mdqa"]
+    assert names | {argument.split()[0] for argument in asked.left_out} == set(TASKS)
 
 
 def test_what_is_on_file_is_not_measured_again(run, monkeypatch):
@@ -291,7 +344,7 @@ def test_logits_that_are_no_numbers_fail_the_row(run, monkeypatch):
         (["--profile", "linear:factor=0"], ["frequency.factor", "0.1"]),
         (["--profile", "nowhere.json"], ["nowhere.json"]),
         (["--profile", "yarn", "--profile", "yarn"], ["--profile", "once"]),
-        (["--task", "kw"], ["--task", "kw", "kv, perplexity"]),
+        (["--task", "kw"], ["--task", "kw", "or one of kv, "]),
         (["--task", "kv:answer=open"], ["--task.answer", "opened"]),
         (["--task", "kv:anser=opened"], ["--task.anser", "did you mean answer"]),
         (["--task", "kv:keys"], ["--task", "field=value"]),
@@ -299,6 +352,10 @@ def test_logits_that_are_no_numbers_fail_the_row(run, monkeypatch):
         (["--task", "perplexity:file=nowhere.txt"], ["nowhere.txt"]),
         (["--length", "0"], ["--length", "0"]),
         (["--length", "32", "--length", "32"], ["--length", "once"]),
+        (["--length", "32,x"], ["--length", "'x'"]),
+        (["--task", "kv:pairs=4", "--task", "kv:pairs=4"], ["--task", "once"]),
+        (["--task", "perplexity", "--task", "kv:questions=0"], ["--task.questions of kv", "0"]),
+        (["--task", "all", "--length", ""], ["--length", "''"]),
         (["--length", "900000"], ["--length", "900000"]),
         (["--contexts", "0"], ["--contexts", "0"]),
         (["--seed", "-1"], ["--seed", "-1"]),

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from search.evaluation_table import interval, number, p_value, show, too_few
+from search.evaluation_table import show, too_few
+from search.figures import interval, number, p_value
 
 
 def row(name, score, gain=None, p=1.0):
@@ -24,13 +25,16 @@ def row(name, score, gain=None, p=1.0):
 
 
 DATA = {
-    "task": {"task": "kv"},
     "model": {"id": "tiny"},
-    "metric": "exact",
     "confidence": 0.95,
     "test": "a test",
     "correction": "Holm, over the 2 comparisons",
-    "lengths": [{"hash": "h", "length": 96, "n": 6, "contexts": 3, "seed": 5}],
+    "sets": [
+        {
+            **{"task": "kv", "metric": "exact", "hash": "h", "asked_length": 100, "length": 96},
+            **{"n": 6, "contexts": 3, "seed": 5, "notes": []},
+        }
+    ],
     "rows": [
         row("unchanged model", 0.5),
         row("yarn:factor=2+self_extend:window=64,group_size=6", 0.75, 0.25, 0.01),
@@ -40,10 +44,14 @@ DATA = {
 }
 
 
-def shown(width):
+def terminal(data, width):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
-    show(DATA, console)
+    show(data, console)
     return console.file.getvalue()
+
+
+def shown(width):
+    return terminal(DATA, width)
 
 
 def test_each_row_has_its_interval_its_difference_and_its_corrected_p_value():
@@ -69,7 +77,7 @@ def test_a_narrow_terminal_leaves_out_what_is_least_needed_and_folds_names():
 
 @pytest.mark.parametrize(("contexts", "few"), [(1, False), (2, True), (6, True), (7, False), (24, False)])
 def test_it_says_when_no_number_of_right_answers_could_be_a_finding(contexts, few):
-    data = {**DATA, "lengths": [{**DATA["lengths"][0], "contexts": contexts}]}
+    data = {**DATA, "sets": [{**DATA["sets"][0], "contexts": contexts}]}
     assert too_few(data) == (
         f"{contexts} contexts are too few for any finding among 2 comparisons: --contexts 7 or more." if few else None
     )
