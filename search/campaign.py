@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fitness.tasks import SIZES, Fitness
+from fitness.composite import Goal
+from fitness.tasks import SIZES
 from search.complaints import explain
 from search.errors import CampaignError
 from search.genetic import GeneticSettings
@@ -59,13 +60,18 @@ class Heldout(_Section):
 class Guard(_Section):
     """The same task at a short length, where a profile must not do harm.
 
-    `length` in tokens: by default a quarter of the target length, at most the trained length. A profile is called
-    harmful when it loses more than `tolerance` of the metric against the unchanged model.
+    Attributes:
+        length: tokens; by default a quarter of the target length, at most the trained length.
+        contexts: of the report, and as many others of the search if it is guarded.
+        tolerance: a profile that loses more than this of the metric against the unchanged model is harmful.
+        enforce: the search asks every candidate too, on short examples of its own, before it is scored at length: a
+            harmful one is infeasible. It has no score, is no parent and cannot win. Else harm is only reported.
     """
 
     length: int | None = Field(None, ge=1)
     contexts: int = Field(12, ge=2)
     tolerance: float = Field(0.02, ge=0, allow_inf_nan=False)
+    enforce: bool = False
 
 
 class Tracking(_Section):
@@ -83,7 +89,7 @@ class Campaign(_Section):
     seed: int = Field(0, ge=0, lt=2**63)
     model: ModelSpec
     target_length: int = Field(ge=2)
-    fitness: Fitness
+    fitness: Goal
     heldout: Heldout = Heldout()
     guard: Guard = Guard()
     stages: Annotated[tuple[GeneticStage, ...], Field(min_length=1)]

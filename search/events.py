@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Individual:
-    """One member of a population: its genes, the factors they stand for, and what it scored (None: it failed)."""
+    """One member of a population: its genes, the factors they stand for, and what it scored.
+
+    `score` is None where it failed, or is `infeasible`: it harms short contexts more than the guard allows.
+    """
 
     hash: str
     genome: tuple[float, ...]
@@ -20,6 +23,7 @@ class Individual:
     score: float | None
     reason: str | None
     origin: str
+    infeasible: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class CampaignStarted:
 
 @dataclass(frozen=True)
 class EvaluationFinished:
-    """A candidate has all its scores, or failed. `evaluations` and `tokens` are the campaign's totals so far."""
+    """A candidate has all its scores, failed, or is infeasible. `evaluations` and `tokens` are totals so far."""
 
     stage: str
     profile_hash: str
@@ -48,11 +52,15 @@ class EvaluationFinished:
     reason: str | None
     evaluations: int
     tokens: int
+    infeasible: bool = False
 
 
 @dataclass(frozen=True)
 class GenerationFinished:
-    """A generation is complete and in the checkpoint. Statistics are over the individuals that did not fail."""
+    """A generation is complete and in the checkpoint. Statistics are over the individuals that have a score.
+
+    `failed` counts those without one, `infeasible` those of them that the guard refused.
+    """
 
     stage: str
     generation: int
@@ -67,6 +75,7 @@ class GenerationFinished:
     best_genome: tuple[float, ...]
     best_factors: tuple[float, ...]
     control_points: tuple[tuple[float, float], ...]
+    infeasible: int = 0
 
 
 @dataclass(frozen=True)

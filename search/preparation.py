@@ -5,6 +5,7 @@ from typing import Any
 
 from fitness.errors import TaskError
 from fitness.examples import ExampleSet
+from fitness.measures import Measure, measure_of
 from fitness.tasks import Task
 from ropewalk.shape import ModelShape
 from search.campaign import Campaign
@@ -12,12 +13,15 @@ from search.errors import CampaignError
 from search.seeds import derive
 from workers.loading import load_tokenizer, read_shape
 
-SETS = ("search", "heldout", "guard")
+SPLITS = {"feasibility": "validation"}  # of the example sets that are not named for theirs
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A campaign whose model and examples are known: `sets` by name, all on the same task."""
+    """A campaign whose model and examples are known.
+
+    `sets` by name, all on the same task: search, heldout, guard, and feasibility where the guard is enforced.
+    """
 
     campaign: Campaign
     shape: ModelShape
@@ -27,6 +31,10 @@ class Prepared:
     def identity(self) -> dict[str, str]:
         """What a checkpoint belongs to."""
         return {"campaign": self.campaign.hash, **{f"{name} examples": s.hash for name, s in self.sets.items()}}
+
+    def measure(self, name: str) -> Measure:
+        """What scores on a set amount to; the parts of a composite have other lengths on the guard's."""
+        return measure_of(_tasks(self.campaign, self.guard_length)[name])
 
     def describe_sets(self) -> dict[str, dict[str, Any]]:
         """The example sets without their text."""
@@ -38,6 +46,7 @@ class Prepared:
                 "contexts": s.num_contexts,
                 "n": s.num_questions,
                 "hash": s.hash,
+                **({"notes": list(s.notes)} if s.notes else {}),
             }
             for name, s in self.sets.items()
         }
@@ -59,23 +68,31 @@ def prepare(campaign: Campaign) -> Prepared:
     length = campaign.guard.length or min(shape.trained_length, max(2, campaign.target_length // 4))
     if length >= campaign.target_length:
         raise CampaignError("guard.length", length, f"below target_length {campaign.target_length}")
-    tasks = {
-        "search": campaign.fitness,
-        "heldout": campaign.fitness.at_length(campaign.fitness.length, campaign.heldout.contexts),
-        "guard": campaign.fitness.at_length(length, campaign.guard.contexts),
-    }
+    tasks = _tasks(campaign, length)
     sets = {name: _build(task, tokenizer, derive(campaign.seed, name), name) for name, task in tasks.items()}
     _check_disjoint(sets)
     return Prepared(campaign, shape, sets, length)
 
 
+def _tasks(campaign: Campaign, guard_length: int) -> dict[str, Task]:
+    """The task of every example set by name."""
+    tasks = {
+        "search": campaign.fitness,
+        "heldout": campaign.fitness.at_length(campaign.fitness.length, campaign.heldout.contexts),
+        "guard": campaign.fitness.at_length(guard_length, campaign.guard.contexts),
+    }
+    if campaign.guard.enforce:
+        tasks["feasibility"] = tasks["guard"]
+    return tasks
+
+
 def _build(task: Task, tokenizer: Any, seed: int, name: str) -> ExampleSet:
     """The examples of one set; an error names the field of the campaign that the value comes from."""
     try:
-        return task.build(tokenizer, seed, name)
+        return task.build(tokenizer, seed, SPLITS.get(name, name))
     except TaskError as error:
-        own = {"search": (), "heldout": ("contexts",), "guard": ("contexts", "length")}[name]
-        section = name if error.field in own else "fitness"
+        own = {"search": (), "heldout": ("contexts",)}.get(name, ("contexts", "length"))
+        section = ("heldout" if name == "heldout" else "guard") if error.field in own else "fitness"
         raise CampaignError(f"{section}.{error.field}", error.value, error.allowed) from error
 
 

@@ -56,8 +56,20 @@ class Results:
             baselines={row["name"]: row.get("heldout") for row in others},
         )
 
-    def report(self, rows: Sequence[Row], outcomes: dict[str, Sequence[Outcome]]) -> dict[str, Any]:
-        """The held-out report; `outcomes` of the rows on the sets `heldout` and `guard`."""
+    def report(
+        self,
+        rows: Sequence[Row],
+        outcomes: dict[str, Sequence[Outcome]],
+        refusals: dict[str, int],
+        without: dict[str, str],
+    ) -> dict[str, Any]:
+        """The held-out report.
+
+        Args:
+            outcomes: of the rows on the sets `heldout` and `guard`.
+            refusals: how many candidates there were, and how many of them the guard refused.
+            without: baselines that have no row, with the reason.
+        """
         campaign, described = self.prepared.campaign, self.prepared.describe_sets()
         tolerance = campaign.guard.tolerance
         return {
@@ -66,12 +78,13 @@ class Results:
             "confidence": heldout.CONFIDENCE,
             **described["heldout"],
             "task": campaign.fitness.model_dump(mode="json"),
-            "guard": {**described["guard"], "tolerance": tolerance},
+            "guard": {**described["guard"], "tolerance": tolerance, "enforced": campaign.guard.enforce, **refusals},
+            "without": without,
             "rows": heldout.table(
                 rows,
                 outcomes["heldout"],
                 outcomes["guard"],
-                metric=campaign.fitness.metric,
+                measures={name: self.prepared.measure(name) for name in outcomes},
                 tolerance=tolerance,
                 seed=derive(campaign.seed, "bootstrap"),
             ),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ropewalk import Profile
+from ropewalk import Frequency, Profile
 from search import checkpoint
 from search.baselines import ramp_stage, sweep, sweep_factors
 from search.errors import SearchError
@@ -30,8 +30,9 @@ from search.events import (
     generation_from_dict,
     to_dict,
 )
+from search.guard import Guard
 from search.heldout import Row
-from search.preparation import SETS, Prepared
+from search.preparation import Prepared
 from search.provenance import versions
 from search.results import NAME as RESULT
 from search.results import Results
@@ -71,6 +72,7 @@ class Runner:
         self.history: list[GenerationFinished] = []
         self.best: tuple[Profile, float] | None = None
         self.best_label = ""
+        self.without: dict[str, str] = {}  # baselines that have no profile to report, with the reason
         self.elapsed_before, self.began = 0.0, time.monotonic()
 
     def run(self, evaluator: Evaluator, *, resume: bool) -> dict[str, Any]:
@@ -113,20 +115,22 @@ class Runner:
             listener(event)
 
     def _open(self, evaluator: Evaluator, resume: bool) -> None:
-        fitness = self.campaign.fitness
-        for name in SETS:
-            examples = self.prepared.sets[name]
+        fitness, guard = self.campaign.fitness, self.campaign.guard
+        for name, examples in self.prepared.sets.items():
             evaluator.register(name, examples)
             self.boards[name] = Scoreboard(
                 evaluator,
                 name,
                 examples,
-                metric=fitness.metric,
+                measure=self.prepared.measure(name),
                 scoring=fitness.scoring,
-                keep_scores=name != "search",
-                emit=self._emit,
+                keep_scores=name in ("heldout", "guard"),
+                emit=(lambda event: None) if name == "feasibility" else self._emit,
                 stop=self.stop,
             )
+        if guard.enforce:
+            identity = Profile.identity(self.shape, self.campaign.target_length)
+            self.boards["search"].judge = Guard(self.boards["feasibility"], identity, guard.tolerance, fitness.metric)
         self.identity = {**self.prepared.identity(), "model": evaluator.fingerprint}
         state = checkpoint.load(self.storage, self.identity) if resume else None
         if state is not None:
@@ -227,10 +231,20 @@ class Runner:
         best = sweep(method, factors, self.shape, self.campaign.target_length, board, self._emit)
         self._save()
         if best is None:
+            self.without[method] = self._why_none(f"baseline/{method}", method, factors)
             return None
         (outcome,) = board.score([best], method)
         label = f"{method}, best of {len(factors)} uniform factors"
         return Row(method, label, best, outcome.score, len(factors))
+
+    def _why_none(self, name: str, method: str, factors: Sequence[float]) -> str:
+        """Why no uniform factor of a method has a score; the outcomes are known already."""
+        tried = [Profile(name, self.shape, self.campaign.target_length, Frequency(method, factor=f)) for f in factors]
+        outcomes = self.boards["search"].score(tried, name)
+        infeasible = sum(o.infeasible for o in outcomes)
+        reasons = sorted({o.reason for o in outcomes if o.reason and not o.infeasible})
+        parts = [f"{infeasible} of {len(outcomes)} factors are infeasible"] if infeasible else []
+        return "; ".join([*parts, *reasons])
 
     def _ramp(self) -> Row | None:
         """The best straight line of all stages; None when all of them failed."""
@@ -240,11 +254,13 @@ class Runner:
                 continue
             try:
                 profile, score = run.run(self.boards["search"], self._emit, self._remember)
-            except SearchError:
+            except SearchError as error:
+                self.without["ramp"] = str(error)
                 continue
             rows.append(Row("ramp", f"{run.stage.method}, straight line over the layers", profile, score, 0))
         if not rows:
             return None
+        self.without.pop("ramp", None)
         used = sum(len(run.genetic.seen) for label, run in self.runs.items() if label.startswith(RAMP))
         best = replace(max(rows, key=lambda row: row.search_score), evaluations=used)
         self._emit(BaselineFinished("ramp", best.profile.to_dict(), best.search_score, used, ()))
@@ -264,9 +280,14 @@ class Runner:
         for name in ("heldout", "guard"):
             outcomes[name] = self.boards[name].score([row.profile for row in rows], name)
             self._save()
-        report = self.results.report(rows, outcomes)
+        report = self.results.report(rows, outcomes, self._refusals(), self.without)
         self._emit(HeldoutFinished(report))
         return report
+
+    def _refusals(self) -> dict[str, int]:
+        """How many of the candidates the guard refused."""
+        found = self.boards["search"].outcomes.values()
+        return {"candidates": len(found), "infeasible": sum(o.infeasible for o in found)}
 
     def _finish(self, report: dict[str, Any]) -> dict[str, Any]:
         profile, score = self.best

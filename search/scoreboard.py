@@ -8,10 +8,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fitness.examples import ExampleSet
-from fitness.scoring import METRICS, Score
+from fitness.measures import Measure, overall
+from fitness.scoring import Score
 from ropewalk import Profile
 from search.events import EvaluationFinished, Listener
 from workers.evaluator import Evaluator
@@ -24,11 +25,25 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`score` is the metric over all questions, or None with the reason why the candidate failed."""
+    """What a candidate came to.
+
+    Attributes:
+        score: the metric over all questions; None if the candidate failed or is infeasible.
+        reason: why there is no score.
+        infeasible: it ran, and does more harm than the guard allows.
+    """
 
     score: float | None
     reason: str | None
     scores: tuple[Score, ...] = ()
+    infeasible: bool = False
+
+
+class Judge(Protocol):
+    """Says which candidates are not worth scoring, before they are."""
+
+    def refused(self, profiles: Sequence[Profile]) -> dict[str, str]:
+        """Reasons by profile hash."""
 
 
 class Scoreboard:
@@ -36,11 +51,12 @@ class Scoreboard:
 
     Args:
         evaluator: with the example set registered under `name`.
-        metric: a name in `fitness.scoring.METRICS`.
-        scoring: how a question is scored, `teacher_forcing` or `generation`.
+        measure: what the scores amount to.
+        scoring: how a question is scored, `teacher_forcing` or `generation`; of a composite each part has its own.
         keep_scores: keep every question's score (a report needs them; a search of thousands of profiles does not).
         emit: takes an `EvaluationFinished` for each outcome.
         stop: asked between results; True ends the work with `Interrupted`.
+        judge: whose refusals are infeasible; None scores every candidate.
     """
 
     def __init__(
@@ -49,14 +65,18 @@ class Scoreboard:
         name: str,
         examples: ExampleSet,
         *,
-        metric: str,
+        measure: Measure,
         scoring: str,
         keep_scores: bool,
         emit: Listener,
         stop: Callable[[], bool],
+        judge: Judge | None = None,
     ):
         self.evaluator, self.name, self.examples = evaluator, name, examples
-        self.metric, self.scoring, self.keep_scores = METRICS[metric], scoring, keep_scores
+        self.overall, self.keep_scores, self.judge = overall(measure), keep_scores, judge
+        self.scorings = [
+            scoring if isinstance(measure, str) else measure.scoring_of(example.id) for example in examples.examples
+        ]
         self.emit, self.stop = emit, stop
         self.outcomes: dict[str, Outcome] = {}
         self.tokens = 0
@@ -72,11 +92,15 @@ class Scoreboard:
             Interrupted: the campaign was asked to stop.
         """
         new = {p.hash: p for p in profiles if p.hash not in self.outcomes}
+        if new and self.judge is not None:
+            for key, reason in self.judge.refused(list(new.values())).items():
+                self._remember(key, Outcome(None, reason, infeasible=True), stage)
+                del new[key]
         pieces: dict[str, dict[int, Result]] = defaultdict(dict)
         requests = {
-            f"{key}/{i}": (key, Request(f"{key}/{i}", data, self.name, i, i + 1, self.scoring))
+            f"{key}/{i}": (key, Request(f"{key}/{i}", data, self.name, i, i + 1, scoring))
             for key, data in ((key, profile.to_dict()) for key, profile in new.items())
-            for i in range(len(self.examples.examples))
+            for i, scoring in enumerate(self.scorings)
         }
         for result in self.evaluator.evaluate([request for _, request in requests.values()]):
             key, request = requests[result.request_id]
@@ -92,18 +116,25 @@ class Scoreboard:
         ordered = [pieces[i] for i in sorted(pieces)]
         reason = next((r.reason for r in ordered if r.status == "failed"), None)
         scores = tuple(score for r in ordered for score in r.scores)
-        value = None if reason else float(self.metric(scores))
+        value = None if reason else float(self.overall(scores))
         if value is not None and not math.isfinite(value):
             value, reason = None, f"the metric is {value}"
-        self.outcomes[key] = Outcome(value, reason, scores if self.keep_scores else ())
-        self.emit(EvaluationFinished(stage, key, value, reason, self.evaluations, self.tokens))
+        self._remember(key, Outcome(value, reason, scores if self.keep_scores else ()), stage)
+
+    def _remember(self, key: str, outcome: Outcome, stage: str) -> None:
+        self.outcomes[key] = outcome
+        self.emit(
+            EvaluationFinished(
+                stage, key, outcome.score, outcome.reason, self.evaluations, self.tokens, outcome.infeasible
+            )
+        )
 
     def state(self) -> dict[str, Any]:
         """All outcomes as plain JSON."""
         return {
             "tokens": self.tokens,
             "outcomes": {
-                key: [o.score, o.reason, [list(asdict(s).values()) for s in o.scores]]
+                key: [o.score, o.reason, [list(asdict(s).values()) for s in o.scores], o.infeasible]
                 for key, o in self.outcomes.items()
             },
         }
@@ -111,6 +142,6 @@ class Scoreboard:
     def restore(self, state: dict[str, Any]) -> None:
         self.tokens = state["tokens"]
         self.outcomes = {
-            key: Outcome(score, reason, tuple(Score(*fields) for fields in scores))
-            for key, (score, reason, scores) in state["outcomes"].items()
+            key: Outcome(score, reason, tuple(Score(*fields) for fields in scores), infeasible)
+            for key, (score, reason, scores, infeasible) in state["outcomes"].items()
         }

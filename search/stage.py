@@ -73,8 +73,8 @@ class StageRun:
             if tuple(m) not in fresh
         ]
         individuals = tuple(
-            Individual(self.profile(g).hash, g, space.factors(g, layers), outcome.score, outcome.reason, origin)
-            for g, origin, outcome in [*kept, *((g, origin, o) for g, (origin, o) in fresh.items())]
+            Individual(self.profile(g).hash, g, space.factors(g, layers), o.score, o.reason, origin, o.infeasible)
+            for g, origin, o in [*kept, *((g, origin, o) for g, (origin, o) in fresh.items())]
         )
         genome, _ = self.genetic.best
         return GenerationFinished(
@@ -91,4 +91,5 @@ class StageRun:
             best_genome=genome,
             best_factors=space.factors(genome, layers),
             control_points=space.control_points_of(genome),
+            infeasible=sum(o.infeasible for o in outcomes),
         )
