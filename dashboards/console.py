@@ -120,9 +120,11 @@ class ConsoleProgress:
             return  # told again after a resume: known to whoever watched
         self._update(event.stage)
         failed = ""
-        if event.failed:
-            reasons = Counter(i.reason for i in event.individuals if i.reason).most_common(1)
-            failed = f", {event.failed} failed" + (f" ({reasons[0][0]})" if reasons else "")
+        if event.failed > event.infeasible:
+            reasons = Counter(i.reason for i in event.individuals if i.reason and not i.infeasible).most_common(1)
+            failed = f", {event.failed - event.infeasible} failed" + (f" ({reasons[0][0]})" if reasons else "")
+        if event.infeasible:
+            failed += f", {event.infeasible} infeasible"
         self._say(
             f"{event.stage} generation {event.generation}: best {number(event.best)}, mean {number(event.mean)} "
             f"± {number(event.std)}, worst {number(event.worst)}{failed}; {self._position()}"

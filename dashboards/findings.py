@@ -17,6 +17,7 @@ METRIC_NAMES = {
     "exact": "exact answers (share)",
     "likelihood": "log-likelihood per answer token",
     "perplexity": "log-likelihood per token",
+    "composite": "composite score (0 to 1)",
 }
 
 LOGARITHMS = {"perplexity": METRIC_NAMES["perplexity"]}  # what is shown is not what the metric is called
@@ -43,6 +44,8 @@ def model_name(started: CampaignStarted) -> str:
 
 
 def task_name(task: dict[str, Any]) -> str:
+    if task["task"] == "composite":
+        return f"composite of {', '.join(part['name'] for part in task['parts'])}"
     return TASK_NAMES.get(task["task"], task["task"])
 
 
@@ -102,7 +105,7 @@ def title(report: dict[str, Any]) -> str:
 def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of the held-out table, best held-out score first."""
     guard = report["guard"]
-    exact_too = report["metric"] == "likelihood"  # a smooth score to search by; what counts is the right answer
+    exact_too = _smooth(report)
     headers = (
         "profile",
         "factor",
@@ -142,6 +145,12 @@ def table(report: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     return headers, rows
 
 
+def _smooth(report: dict[str, Any]) -> bool:
+    """Whether the search went by the likelihood of answers: a slope to follow; what counts is the right answer."""
+    of_answers = report.get("task", {}).get("task") != "perplexity"
+    return report["metric"] == "likelihood" or (report["metric"] == "perplexity" and of_answers)
+
+
 def _exact_cells(r: dict[str, Any]) -> tuple[str, str]:
     return interval(r["accuracy"]), "" if r["name"] == "winner" else signed_interval(r["winner_minus_accuracy"])
 
@@ -173,7 +182,19 @@ def sentences(report: dict[str, Any]) -> list[str]:
             said.append(f"{r['label']} scores higher than the winner: {interval(r['heldout'])}.")
     said += _exact_answers(report, winner) + _perplexities(report, winner)
     said += [f"{r['label']} failed on the held-out examples: {r['failed']}." for r in report["rows"] if "failed" in r]
-    return [*said, guard_sentence(report, winner)]
+    said += [f"{name} is not in the table: {reason}." for name, reason in report.get("without", {}).items()]
+    said += [f"About these examples: {note}." for note in report.get("notes", ())]
+    return [*said, guard_sentence(report, winner), *_refused(report["guard"])]
+
+
+def _refused(guard: dict[str, Any]) -> list[str]:
+    """For a campaign whose guard is enforced: how many candidates it cost."""
+    if not guard.get("enforced"):
+        return []
+    return [
+        f"The guard was enforced: {guard['infeasible']} of {guard['candidates']} candidates were infeasible, losing "
+        f"more than {guard['tolerance']:g} on short contexts, and got no score."
+    ]
 
 
 def _against_uniform(report: dict[str, Any]) -> list[str]:
@@ -200,7 +221,7 @@ def _against_uniform(report: dict[str, Any]) -> list[str]:
 def _exact_answers(report: dict[str, Any], winner: dict[str, Any]) -> list[str]:
     """For a campaign that searched by likelihood: what became of the answers."""
     best_one = uniform(report)
-    if report["metric"] != "likelihood" or best_one is None or "failed" in best_one:
+    if not _smooth(report) or best_one is None or "failed" in best_one:
         return []
     difference = best_one["winner_minus_accuracy"]
     shown = "" if difference["low"] > 0 or difference["high"] < 0 else "; the interval contains 0"

@@ -3,7 +3,7 @@
 Only explicit run ids are used: a run that the user has active in this process is never touched.
 
 The campaign's run has the resolved campaign, flattened, as params. At step = generation: best, mean, std, worst,
-failed, evaluations, tokens, tokens_per_second (under `<stage>/` where there are several stages). Once:
+failed, infeasible, evaluations, tokens, tokens_per_second (under `<stage>/` where there are several stages). Once:
 `baseline/<name>`, and the winner's held-out scores, gains and guard, and the cost.
 
 The child runs share names with it and with each other, so that MLflow's comparison sets the winner beside each
@@ -146,6 +146,7 @@ class MlflowTracker:
             "std": event.std,
             "worst": event.worst,
             "failed": event.failed,
+            "infeasible": event.infeasible,
             "evaluations": event.evaluations,
             "tokens": event.tokens,
         }

@@ -104,6 +104,8 @@ def page(record: Record) -> str:
     parts += [svg(figure, f"{name}: see the tables") for name, figure in drawn(record).items()]
     if report is not None and (positions := _positions(report)) is not None:
         parts.append(_table(f"By gold position. {title(report)}", *positions))
+    if report is not None and (by_part := _parts(report)) is not None:
+        parts.append(_table(f"By part of the composite, each in its own metric. {title(report)}", *by_part))
     parts += ["<h2>To repeat it</h2>", *_repeat(record)]
     body = "\n".join(parts)
     return (
@@ -159,6 +161,23 @@ def _positions(report: dict[str, Any]) -> tuple[list[str], list[list[str]]] | No
         for p in positions
     ]
     return ["position", "n", *(r["name"] for r in rows)], lines
+
+
+def _parts(report: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
+    rows = [r for name in ROW_ORDER if (r := row(report, name)) is not None and r.get("parts")]
+    if not rows:
+        return None
+    lines = [
+        [
+            part["part"],
+            f"{part['metric']}, share {part['share']:.0%}",
+            str(part["n"]),
+            *(interval(r["parts"][i]) for r in rows),
+            *(interval(r["parts"][i]["normalised"]) for r in rows),
+        ]
+        for i, part in enumerate(rows[0]["parts"])
+    ]
+    return ["part", "metric", "n", *(r["name"] for r in rows), *(f"{r['name']}, 0 to 1" for r in rows)], lines
 
 
 def _repeat(record: Record) -> list[str]:

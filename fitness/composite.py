@@ -14,7 +14,7 @@ from fitness import splits
 from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet
 from fitness.measures import SEPARATOR, CompositeMeasure, MeasuredPart
-from fitness.tasks import Fitness, Task
+from fitness.tasks import SIZES, Fitness, Task
 
 Length = Annotated[int, Field(ge=2)]
 
@@ -184,7 +184,7 @@ def _named(name: str, found: ExampleSet) -> Iterator[Example]:
 
 def _with_length(part: Any, length: Any) -> Any:
     of = part.get("of") if isinstance(part, dict) else None
-    if not isinstance(of, dict) or part.get("lengths") or of.get("length") is not None or of.get("pairs") is not None:
+    if not isinstance(of, dict) or part.get("lengths") or any(of.get(size) is not None for size in SIZES):
         return part
     return {**part, "of": {**of, "length": length}}
 

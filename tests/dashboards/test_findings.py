@@ -119,3 +119,19 @@ def test_a_campaign_without_a_uniform_baseline_claims_no_gain():
     made = report()
     made["rows"] = made["rows"][:1]
     assert "The best uniform linear factor has no held-out score in this campaign" in " ".join(sentences(made))
+
+
+def test_what_the_guard_refused_and_what_is_missing_is_said():
+    made = report("exact")
+    assert not any("guard was enforced" in said for said in sentences(made))
+    made["guard"] |= {"enforced": True, "infeasible": 7, "candidates": 40}
+    made |= {"without": {"yarn": "9 of 9 factors are infeasible"}, "notes": ["not comparable"]}
+    said = sentences(made)
+    assert said[-1].startswith("The guard was enforced: 7 of 40 candidates were infeasible, losing more than 0.02")
+    assert "yarn is not in the table: 9 of 9 factors are infeasible." in said
+    assert "About these examples: not comparable." in said
+
+
+def test_exact_answers_are_shown_where_the_perplexity_of_answers_was_searched_by():
+    assert "exact answers" in table({**report("perplexity"), "task": {"task": "kv"}})[0]
+    assert "exact answers" not in table({**report("perplexity"), "task": {"task": "perplexity"}})[0]
