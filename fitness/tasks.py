@@ -5,9 +5,12 @@ from typing import Annotated, Any, Protocol
 from pydantic import Field
 
 from fitness.examples import ExampleSet
+from fitness.infinitebench.task import InfiniteBenchTask
 from fitness.kv import KVTask
 from fitness.mdqa import MDQATask
+from fitness.niah import NIAHTask
 from fitness.perplexity import PerplexityTask
+from fitness.ruler import RulerTask
 
 
 class Task(Protocol):
@@ -28,6 +31,14 @@ class Task(Protocol):
 
 SIZES = ("length", "pairs", "documents")  # fields that say how large a context is; a task has one or two of them
 
-TASKS: dict[str, type[Task]] = {"kv": KVTask, "mdqa": MDQATask, "perplexity": PerplexityTask}
+TASKS: dict[str, type[Task]] = {
+    "kv": KVTask,
+    "mdqa": MDQATask,
+    "niah": NIAHTask,
+    "perplexity": PerplexityTask,
+    "ruler": RulerTask,
+}
 
-Fitness = Annotated[KVTask | MDQATask | PerplexityTask, Field(discriminator="task")]
+Fitness = Annotated[
+    InfiniteBenchTask | KVTask | MDQATask | NIAHTask | PerplexityTask | RulerTask, Field(discriminator="task")
+]

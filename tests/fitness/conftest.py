@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fitness.kv import KEY_LINE, context_of
+from fitness.prose import builtin_prose
 
 ROOT = Path(__file__).parents[2]
 OFFICIAL = ROOT.parent / "shared/data/kv-retrieval-75_keys.jsonl.gz"
@@ -37,6 +38,23 @@ def greedy_tokenizer():
     )
     tokenizer.train_from_iterator([text] * 8, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.fixture(scope="session")
+def bpe():
+    """A byte-level tokenizer of 2,000 entries, as the real ones are: it splits at words, and adds a sequence start."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=["<s>", "</s>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([builtin_prose()[:60_000]], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
 @pytest.fixture(scope="session")
