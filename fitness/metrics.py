@@ -9,6 +9,7 @@ import string
 from collections.abc import Callable
 
 from fitness.errors import TaskError
+from fitness.infinitebench.scores import SCORES
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -45,6 +46,7 @@ def mdqa(output: str, references: tuple[str, ...]) -> float:
 
 
 METRICS: dict[str, Callable[[str, tuple[str, ...]], float]] = {
+    **SCORES,
     "contains_any": contains_any,
     "mdqa": mdqa,
     "string_match_all": string_match_all,

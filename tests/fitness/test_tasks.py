@@ -17,7 +17,8 @@ from fitness.perplexity import PerplexityTask
 from fitness.scoring import METRICS, SCORINGS, VALUES, Score, score_example
 from fitness.tasks import TASKS, Fitness
 
-NEEDED = {"mdqa": {"file": "rows.jsonl"}, "ruler": {"name": "vt"}}  # what a task cannot do without, beside its length
+# what a task cannot do without, beside its length
+NEEDED = {"infinitebench": {"name": "passkey"}, "mdqa": {"file": "rows.jsonl"}, "ruler": {"name": "vt"}}
 
 
 def test_a_section_of_a_campaign_becomes_its_task():
