@@ -32,6 +32,7 @@ ZETA_2 = math.pi**2 / 6
 TOKENS_PER_CODED_WORD = 50  # of the length, for the size of the vocabulary
 FEWEST_CODED = 80  # from here on the last answer is always more frequent than the next word
 FILLER = "..."
+FEWEST_TOKENS = 2  # of a numbered word
 
 
 def numbered(items: list[str]) -> str:
@@ -59,8 +60,9 @@ class CommonWords(Drawing):
         context, query, lead = COMMON_CONTEXT, COMMON_QUERY, COMMON_ANSWER
         fixed = sum(self.counts((front, context, query, lead)))
         fixed += often * sum(self.counts([f" {word}" for word in common]))
+        others = others[: max(self.length // (FEWEST_TOKENS * seldom), 1)]
         each = [0, *accumulate(self.counts([f" {word}" for word in others]))]
-        most = min(len(others), max(self.length // (2 * seldom), 1))
+        most = len(others)
         items = often * COMMON + seldom * most
         numbers = [0, *accumulate(self.counts([f" {i}." for i in range(1, items + 1)]))]
 
