@@ -11,6 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from dashboards.console import ConsoleProgress
 from dashboards.mlflow_tracker import MlflowTracker
 from dashboards.report import HtmlReport
+from fitness.store import ExampleStore
 from search import checkpoint
 from search.campaign import LONGEST_NAME, NAME, Campaign
 from search.checkpoint import NAME as CHECKPOINT
@@ -22,6 +23,7 @@ from search.runner import Runner
 from search.storage import Storage
 from workers.evaluator import Evaluator, LocalEvaluator
 from workers.ray_evaluator import RayEvaluator
+from workers.source import cache_folder
 
 
 def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable[[], bool]) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def launch(campaign: Campaign, campaign_id: str, *, resume: bool, stop: Callable
         allowed = f"at most {LONGEST_NAME} letters, digits, dots, dashes and underscores, a letter or digit first"
         raise CampaignError("--id", campaign_id, allowed)
     disable_progress_bar()  # of loading weights: it would draw over the campaign's own
-    prepared = prepare(campaign)
+    prepared = prepare(campaign, ExampleStore(cache_folder() / "examples"))
     storage = Storage(campaign.storage, campaign_id)
     if storage.exists(CHECKPOINT) and not resume:
         raise CampaignError("--id", campaign_id, f"a new id, or --resume to go on with the campaign in {storage.url}")

@@ -3,9 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fitness.building import build
+from fitness.chat import ChatTemplate, chosen, under_template
 from fitness.errors import TaskError
 from fitness.examples import ExampleSet
 from fitness.measures import Measure, measure_of
+from fitness.store import ExampleStore
 from fitness.tasks import Task
 from ropewalk.shape import ModelShape
 from search.campaign import Campaign
@@ -46,6 +49,7 @@ class Prepared:
                 "contexts": s.num_contexts,
                 "n": s.num_questions,
                 "hash": s.hash,
+                "chat_template": "on" if under_template(s) else "off",
                 **({"notes": list(s.notes)} if s.notes else {}),
             }
             for name, s in self.sets.items()
@@ -55,21 +59,27 @@ class Prepared:
         return asdict(self.shape)
 
 
-def prepare(campaign: Campaign) -> Prepared:
-    """Read the model's configuration and build the example sets.
+def prepare(campaign: Campaign, store: ExampleStore | None = None) -> Prepared:
+    """Read the model's configuration and build the example sets, or take them from the store.
 
     Raises:
         ModelError: the model cannot be found or is not a causal language model with RoPE.
-        CampaignError: the task cannot be built at these lengths, the guard's length is not below the target length, or
-            the sets share a context.
+        CampaignError: the task cannot be built at these lengths, the guard's length is not below the target length,
+            the sets share a context, or a chat template is asked for and there is none.
     """
     shape = read_shape(campaign.model)
     tokenizer = load_tokenizer(campaign.model)
     length = campaign.guard.length or min(shape.trained_length, max(2, campaign.target_length // 4))
     if length >= campaign.target_length:
         raise CampaignError("guard.length", length, f"below target_length {campaign.target_length}")
-    tasks = _tasks(campaign, length)
-    sets = {name: _build(task, tokenizer, derive(campaign.seed, name), name) for name, task in tasks.items()}
+    try:
+        template = chosen(campaign.model.chat_template, campaign.model.called, tokenizer)
+    except TaskError as error:
+        raise CampaignError(f"model.{error.field}", error.value, error.allowed) from error
+    sets = {
+        name: _build(task, tokenizer, derive(campaign.seed, name), name, template, store)
+        for name, task in _tasks(campaign, length).items()
+    }
     _check_disjoint(sets)
     return Prepared(campaign, shape, sets, length)
 
@@ -86,10 +96,12 @@ def _tasks(campaign: Campaign, guard_length: int) -> dict[str, Task]:
     return tasks
 
 
-def _build(task: Task, tokenizer: Any, seed: int, name: str) -> ExampleSet:
+def _build(
+    task: Task, tokenizer: Any, seed: int, name: str, template: ChatTemplate | None, store: ExampleStore | None
+) -> ExampleSet:
     """The examples of one set; an error names the field of the campaign that the value comes from."""
     try:
-        return task.build(tokenizer, seed, SPLITS.get(name, name))
+        return build(task, tokenizer, seed, SPLITS.get(name, name), template=template, store=store)
     except TaskError as error:
         own = {"search": (), "heldout": ("contexts",)}.get(name, ("contexts", "length"))
         section = ("heldout" if name == "heldout" else "guard") if error.field in own else "fitness"

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 SMALLEST_SHARE = 0.0001  # of a CPU or GPU, that Ray can give out
 
@@ -19,6 +19,12 @@ def _gpus(value: float) -> float:
     return value
 
 
+def _switch(value: object) -> object:
+    """YAML reads a bare `on` or `off` as a truth value."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+Switch = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_share)]
 
 
@@ -33,6 +39,8 @@ class ModelSpec(BaseModel):
         device_map: as in transformers, e.g. `auto` to spread a model over all GPUs that the worker sees. By default
             the worker's first GPU, or the CPU.
         attn_implementation: as in transformers; by default its choice (SDPA).
+        chat_template: whether questions are asked in a turn of the model's chat template: on, off, or auto, which is on
+            for instruct models alone (`fitness.chat.chosen` says how they are known).
         trust_remote_code: run model code from the Hub. Off unless the campaign says so.
     """
 
@@ -44,7 +52,13 @@ class ModelSpec(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device_map: str | dict[str, int | str] | None = None
     attn_implementation: str | None = None
+    chat_template: Switch = "auto"
     trust_remote_code: bool = False
+
+    @property
+    def called(self) -> str:
+        """The name that says what kind of model it is: that of its file, else its id."""
+        return self.gguf_file or self.id
 
 
 class PoolSpec(BaseModel):
