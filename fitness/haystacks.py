@@ -16,6 +16,7 @@ from fitness.dice import Dice
 from fitness.errors import TaskError
 from fitness.texts import Document, HubData, documents, held
 
+NEAR = 0.05  # of a text, for a needle to move to the start of a sentence
 DEALT = 10  # documents from which on they are dealt out whole
 ENDS = (".", "!", "?")
 CLOSING = "\"')]}”’"
@@ -48,14 +49,16 @@ class Passage:
         return [*self.starts[: bisect_left(self.starts, count)], count]
 
     def place(self, depth: float, count: int) -> int:
-        """The start of a sentence, or the end, nearest below a depth of 0 to 1 within the first `count` words."""
+        """The word at a depth of 0 to 1 within the first `count` words where a needle goes: the sentence start nearest
+        below, unless it is further than `NEAR` of the text, as in running text of long sentences."""
         if depth >= 1 or not count:
             return count
-        return self.starts[bisect_right(self.starts, depth * count) - 1]
+        start = self.starts[bisect_right(self.starts, depth * count) - 1]
+        return start if start >= (depth - NEAR) * count else int(depth * count)
 
     def place_within(self, depth: float, part: int, parts: int, count: int) -> int:
-        """The same within one of equal parts of the text: where no sentence starts below the depth in that part, the
-        next one that does, or else the word that the part starts with."""
+        """The same within one of equal parts of the text: where that is before the part, the next start of a sentence
+        in it, or else its first word."""
         first, last = -(-part * count // parts), -(-(part + 1) * count // parts)
         found = self.place(depth, count)
         if found < first:

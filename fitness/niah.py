@@ -38,7 +38,8 @@ class NIAHTask(BaseModel):
         contexts: independently drawn texts and needles.
         needle: `single` or `quarters`, see the module.
         depths: of single needles: how many, evenly spread from the first word to the last, or a list of numbers from 0
-            to 1. A score's position is its depth in percent. A needle stands before the sentence that its depth is in.
+            to 1. A score's position is its depth in percent. A needle stands before the sentence that its depth is in,
+            unless that starts more than 5 % of the text earlier.
         protocol: of single needles: `official` or `shared`, see the module.
         values: numbers | uuids | words; keys are words.
         haystack: a text file, a folder of them, or a data set of the Hub; by default the built-in prose.

@@ -92,16 +92,18 @@ def test_places_for_needles_are_starts_of_sentences_and_the_end():
     passage = Passage(["One", "two.", "Three", "four", "five.", "Six", "seven"], 7)
     assert passage.sentences(7) == [0, 2, 5, 7]
     assert passage.sentences(4) == [0, 2, 4]
-    assert [passage.place(depth, 7) for depth in (0, 0.2, 0.3, 0.7, 0.75, 1)] == [0, 0, 2, 2, 5, 7]
+    assert [passage.place(depth, 7) for depth in (0, 0.04, 0.3, 0.7, 0.75, 1)] == [0, 0, 2, 4, 5, 7]
     assert passage.with_needles(6, [(5, "B."), (0, "A."), (5, "C.")]) == "A. One two. Three four five. B. C. Six"
 
 
 def test_a_place_within_a_part_stays_in_it():
-    passage = Passage([*"abcdefghij", "k.", *"lmnopqrst"], 20)
-    assert passage.place_within(0.3, 1, 4, 20) == 5  # no sentence starts there: its first word
-    assert passage.place_within(0.52, 2, 4, 20) == 11  # the next sentence that does
-    assert passage.place_within(0.9, 3, 4, 20) == 15
-    assert passage.place_within(0.1, 0, 4, 20) == 0
+    long = Passage([*"abcdefghij", "k.", *"lmnopqrst"], 20)
+    assert long.place_within(0.26, 1, 4, 20) == 5  # no sentence starts there: the word itself
+    assert long.place_within(0.57, 2, 4, 20) == 11
+    short = Passage([f"{word}." if i % 4 == 2 else word for i, word in enumerate("abcdefghijklmnopqrst" * 4)], 80)
+    assert short.starts[:7] == [0, 3, 7, 11, 15, 19, 23]
+    assert short.place_within(0.26, 1, 4, 80) == 23  # the sentence before starts in the part before
+    assert short.place(0.26, 80) == 19
 
 
 def test_a_source_without_words_for_a_split_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from fitness.scoring import score_example
 
 BUDGETS = {"vt": 30, "cwe": 120, "fwe": 50, "qa_1": 32, "qa_2": 32}  # as published, 128 for the others
 SINGLE = [name for name in NAMES if name.startswith(("niah_single", "niah_multikey"))]
-LENGTHS = {"cwe": 1100, "qa_2": 900, "vt": 1000}
+LENGTHS = {"cwe": 1200, "qa_2": 900, "vt": 1000}
 
 
 def prompts(examples):
