@@ -68,9 +68,14 @@ class Call:
         """
         batch, _, tokens, _ = q.shape
         count = k.shape[2]
+        if self.past is None and count != tokens:
+            raise PatchError(
+                f"{tokens} queries meet {count} keys, of which some did not come from a Cache of transformers; "
+                "distance methods take no other cache, since cached keys are stored rotated"
+            )
         first = 0 if self.past is None else min(self.past, count - tokens)
         geometry = self.forward.geometry(
-            (count, first, batch, id(mask)), lambda: make_geometry(self.position_ids, batch, count, first, mask)
+            (count, first, batch), mask, lambda: make_geometry(self.position_ids, batch, count, first, mask)
         )
         if self.past is not None:
             self._check_offsets(geometry, self.past - first)

@@ -14,15 +14,16 @@ class Forward:
     """One forward of a model: positions and masks as read from the tensors that its layers share."""
 
     def __init__(self) -> None:
-        self._geometries: dict[Hashable, Geometry] = {}
+        self._geometries: dict[Hashable, tuple[torch.Tensor | None, Geometry]] = {}
         self._where: range | torch.Tensor | None = None
         self._identity: Identity | None = None
 
-    def geometry(self, key: Hashable, make: Callable[[], Geometry]) -> Geometry:
-        """The geometry of a key, made when it is asked for first."""
+    def geometry(self, sizes: Hashable, mask: torch.Tensor | None, make: Callable[[], Geometry]) -> Geometry:
+        """The geometry of these sizes and this mask, made when it is asked for first."""
+        key = (sizes, id(mask))
         if key not in self._geometries:
-            self._geometries[key] = make()
-        return self._geometries[key]
+            self._geometries[key] = (mask, make())  # the mask lives on, so that no other gets its id
+        return self._geometries[key][1]
 
     def where(self, position_ids: torch.Tensor, batch: int) -> range | torch.Tensor:
         """Positions of the tokens: a range when they are consecutive and the same in all rows."""
@@ -54,6 +55,9 @@ class Forwards:
 
     def __deepcopy__(self, memo: dict) -> "Forwards":
         return Forwards()
+
+    def __reduce__(self) -> tuple[type["Forwards"], tuple]:
+        return Forwards, ()
 
     def of(self, own_cos: torch.Tensor) -> Forward:
         """The forward that a cos belongs to."""

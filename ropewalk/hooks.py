@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import Cache
 
 from ropewalk.attention import Call
@@ -149,19 +150,27 @@ class Handle:
         self.profile = profile
         self._tables = tables
         self._fixed_length = None if layers is None else profile.target_length
-        self._configs = None if layers is None else PrivateConfigs(model, attentions)
         if layers is not None:
             tables.total_length = self._fixed_length
         identity = layers is None and profile.frequency.method == "native"
         tag = None if identity else profile.hash
         forwards, kept = Forwards(), KeptTables()
-        self._removable = []
-        for layer, module in enumerate(attentions):
-            if layers is None:
-                hook = LayerHook(tables, layer, tag)
-            else:
-                hook = DistanceHook(tables, layer, tag, layers[layer], forwards, kept, backend)
-            self._removable.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        self._removable: list[RemovableHandle] = []
+        self._configs = PrivateConfigs()
+        try:
+            for layer, module in enumerate(attentions):
+                if layers is None:
+                    hook = LayerHook(tables, layer, tag)
+                else:
+                    hook = DistanceHook(tables, layer, tag, layers[layer], forwards, kept, backend)
+                self._removable.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            if layers is not None:
+                self._configs.put(model, attentions)
+            # Compiled code has no guard on hooks: what was compiled without them would go on without them.
+            torch.compiler.reset()
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def active(self) -> bool:
@@ -186,11 +195,13 @@ class Handle:
 
     def remove(self) -> None:
         """Take the profile off the model; a second call does nothing."""
+        if not self._removable:
+            return
         for removable in self._removable:
             removable.remove()
         self._removable = []
-        if self._configs is not None:
-            self._configs.restore()
+        self._configs.restore()
+        torch.compiler.reset()
 
     def __enter__(self) -> "Handle":
         return self

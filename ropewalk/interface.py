@@ -5,6 +5,7 @@ the attention implementation. Other models with the same config are not affected
 """
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any
 
@@ -46,8 +47,16 @@ def attention(
     if dropout:
         raise PatchError(f"{name} asks for attention dropout {dropout}, which distance methods do not have")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = ropewalk.attend(query, key, value, attention_mask, scale, softcap, s_aux)
+    # Under autocast the projections give a lower precision, which queries and keys lose again by their cos and sin.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    with _without_autocast(query.device.type):
+        out = ropewalk.attend(query, key, value, attention_mask, scale, softcap, s_aux)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _without_autocast(device: str) -> AbstractContextManager:
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if casts else nullcontext()
 
 
 def mask(
@@ -116,22 +125,26 @@ class CacheView:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
+    @torch.compiler.disable
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotate the new keys, cache them, and return all keys and values."""
         past = int(self._cache.get_seq_length(layer_idx))
         offsets = vars(self._cache).setdefault(_OFFSETS, set())
-        stored = self._call.store(key_states, past, offsets)
+        stored = self._call.store(key_states, past, offsets).to(value_states.dtype)
         return self._cache.update(stored, value_states, layer_idx, *args, **kwargs)
 
 
 class PrivateConfigs:
     """Private copies of the configs of a model's attention modules, in every module that holds one of them."""
 
-    def __init__(self, model: nn.Module, attentions: Iterable[nn.Module]) -> None:
+    def __init__(self) -> None:
         self._replaced: list[tuple[nn.Module, Any]] = []
         self._copies: dict[int, tuple[Any, Any]] = {}
+
+    def put(self, model: nn.Module, attentions: Iterable[nn.Module]) -> None:
+        """Put copies that name ropewalk's attention in the place of the configs."""
         for module in attentions:
             config = module.config
             if id(config) not in self._copies:
@@ -147,9 +160,9 @@ class PrivateConfigs:
     def restore(self) -> None:
         """Give every module its config back, with what was changed meanwhile."""
         for config, private in self._copies.values():
-            own = config._attn_implementation_internal
+            if private._attn_implementation_internal == IMPLEMENTATION:
+                private._attn_implementation_internal = config._attn_implementation_internal
             vars(config).update(vars(private))
-            config._attn_implementation_internal = own
         for module, config in self._replaced:
             module.config = config
         self._replaced, self._copies = [], {}

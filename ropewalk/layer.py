@@ -4,8 +4,8 @@ A cached key is stored rotated for the last region, in which nearly all keys of 
 turns on the keys that it sees, which are few. So decoding a token does not rotate the whole cache.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 
@@ -38,33 +38,46 @@ class PairRegion:
 def pair_regions(distance: Distance, pairs: int) -> tuple[PairRegion, ...]:
     """The regions of a distance method for a number of rotated pairs."""
     regions = METHODS[distance.method](distance)
-    spread = _spread(distance, pairs)
-    angles = {positions: spread(positions) for region in regions for positions in (region.query, region.key)}
+    angles = {
+        positions: _spread(positions, distance, pairs) for region in regions for positions in (region.query, region.key)
+    }
     stored = regions[-1].key
-    turns = {region.key: _difference(angles[region.key], angles[stored]) for region in regions}
+    turns: dict[Positions, Angle | None] = {
+        region.key: Difference(angles[region.key], angles[stored]) for region in regions
+    }
     turns[stored] = None
     return tuple(
         PairRegion(region.pairs, angles[region.query], angles[region.key], turns[region.key]) for region in regions
     )
 
 
-def _spread(distance: Distance, pairs: int) -> Callable[[Positions], Angle]:
-    """From a position for each group to one for each pair."""
-    if distance.scale_factors is None:
-        return lambda positions: positions
-    bounds = torch.tensor(distance.bounds(pairs))
-    group_of_pair = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """From a position for each group to one for each pair; group i is as many pairs as `sizes` says."""
 
-    def spread(positions: Positions) -> Angle:
-        if positions is unchanged:
-            return positions
-        return lambda tokens: positions(tokens)[..., group_of_pair.to(tokens.device)]
+    positions: Positions
+    sizes: tuple[int, ...]
 
-    return spread
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        sizes = torch.tensor(self.sizes, device=tokens.device)
+        return self.positions(tokens).repeat_interleave(sizes, dim=-1)
 
 
-def _difference(to: Angle, start: Angle) -> Angle:
-    return lambda tokens: to(tokens) - start(tokens)
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """How far `to` is beyond `start`."""
+
+    to: Angle
+    start: Angle
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.to(tokens) - self.start(tokens)
+
+
+def _spread(positions: Positions, distance: Distance, pairs: int) -> Angle:
+    if distance.scale_factors is None or positions is unchanged:
+        return positions
+    return Spread(positions, tuple(high - low for low, high in pairwise(distance.bounds(pairs))))
 
 
 @dataclass(frozen=True, eq=False)

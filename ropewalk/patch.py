@@ -14,14 +14,15 @@ from ropewalk.tables import RotaryTables
 
 
 def apply_profile(model: nn.Module, profile: Profile, check: bool = True, backend: str = "auto") -> Handle:
-    """Apply a profile to a model in memory; nothing is trained, saved or recompiled.
+    """Apply a profile to a model in memory; nothing is trained or saved.
 
     Example:
         >>> profile = load_profile("profile.json")
         >>> with apply_profile(model, profile):
         ...     model.generate(**inputs, max_new_tokens=64)
 
-    A KV cache belongs to the profile it was filled under: start a new one after applying or removing.
+    A KV cache belongs to the profile it was filled under: start a new one after applying or removing. What
+    `torch.compile` has compiled in the process is dropped on both, and compiled again when it is called.
 
     Args:
         model: a transformers model of the architecture the profile was made for.

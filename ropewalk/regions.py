@@ -8,6 +8,7 @@ function serves them all, and adding one is a function and a line in `METHODS` h
 Positions are computed in double precision, so that quotients of whole numbers are floored exactly.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,7 +27,8 @@ class Region:
 
     Attributes:
         pairs: which they are.
-        query, key: positions to rotate for. Equal maps are one object, so that keys are rotated once for all of them.
+        query, key: positions to rotate for, which can be pickled with a patched model. Equal maps are one object, so
+            that keys are rotated once for all of them.
     """
 
     pairs: Band | Chunks
@@ -39,6 +41,52 @@ def unchanged(positions: torch.Tensor) -> torch.Tensor:
     return positions[..., None]
 
 
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """The same position for every token."""
+
+    position: int
+
+    def __call__(self, positions: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(positions, self.position)[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class Sloped:
+    """x/slope + shift."""
+
+    slope: float
+    shift: float = 0.0
+
+    def __call__(self, positions: torch.Tensor) -> torch.Tensor:
+        return (positions / self.slope + self.shift)[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class Floored:
+    """⌊x/s⌋ for the scale s of each group; plus w − ⌊w/s⌋ for the queries of a window w."""
+
+    scales: tuple[float, ...]
+    window: int = 0
+
+    def __call__(self, positions: torch.Tensor) -> torch.Tensor:
+        scales = positions.new_tensor(self.scales)
+        floored = (positions[..., None] / scales).floor()
+        return floored + self.window - (self.window / scales).floor()
+
+
+@dataclass(frozen=True, eq=False)
+class InChunk:
+    """x mod size, behind `chunks` more of the size, and at most `limit`."""
+
+    size: int
+    chunks: int = 0
+    limit: float = math.inf
+
+    def __call__(self, positions: torch.Tensor) -> torch.Tensor:
+        return (positions % self.size + self.chunks * self.size).clamp(max=self.limit)[..., None]
+
+
 def none(distance: Distance) -> tuple[Region, ...]:
     """m − n."""
     return (Region(Band(0), unchanged, unchanged),)
@@ -47,15 +95,13 @@ def none(distance: Distance) -> tuple[Region, ...]:
 def rerope(distance: Distance) -> tuple[Region, ...]:
     """w from the window on (ReRoPE)."""
     window = distance.window
-    return _windowed(window, lambda m: torch.full_like(m, window)[..., None], lambda n: torch.zeros_like(n)[..., None])
+    return _windowed(window, Constant(window), Constant(0))
 
 
 def leaky_rerope(distance: Distance) -> tuple[Region, ...]:
     """w + (m − n − w)/k from the window on (Leaky ReRoPE)."""
     window, slope = distance.window, distance.slope
-    return _windowed(
-        window, lambda m: (m / slope + (window - window / slope))[..., None], lambda n: (n / slope)[..., None]
-    )
+    return _windowed(window, Sloped(slope, window - window / slope), Sloped(slope))
 
 
 def self_extend(distance: Distance) -> tuple[Region, ...]:
@@ -75,25 +121,16 @@ def dpe(distance: Distance) -> tuple[Region, ...]:
 def dca(distance: Distance) -> tuple[Region, ...]:
     """m − n in a chunk, min(m mod c + c, s) − n mod c to the one before, s − n mod c farther (arXiv 2402.17463)."""
     size, limit = distance.chunk_size - distance.local_size, distance.chunk_size
-
-    def inside(positions: torch.Tensor) -> torch.Tensor:
-        return (positions % size)[..., None]
-
+    inside = InChunk(size)
     return (
         Region(Chunks(size, 0, 1), inside, inside),
-        Region(Chunks(size, 1, 2), lambda m: (m % size + size).clamp(max=limit)[..., None], inside),
-        Region(Chunks(size, 2), lambda m: torch.full_like(m, limit)[..., None], inside),
+        Region(Chunks(size, 1, 2), InChunk(size, 1, limit), inside),
+        Region(Chunks(size, 2), Constant(limit), inside),
     )
 
 
 def _grouped(window: int, scales: tuple[float, ...]) -> tuple[Region, ...]:
-    def floored(positions: torch.Tensor) -> torch.Tensor:
-        return (positions[..., None] / positions.new_tensor(scales)).floor()
-
-    def shifted(positions: torch.Tensor) -> torch.Tensor:
-        return floored(positions) + window - floored(positions.new_tensor(window))
-
-    return _windowed(window, shifted, floored)
+    return _windowed(window, Floored(scales, window), Floored(scales))
 
 
 def _windowed(window: int, query: Positions, key: Positions) -> tuple[Region, ...]:

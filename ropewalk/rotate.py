@@ -107,11 +107,8 @@ class KeptTables:
     def __deepcopy__(self, memo: dict) -> "KeptTables":
         return KeptTables()
 
-    def __getstate__(self) -> None:
-        return None
-
-    def __setstate__(self, state: None) -> None:
-        self._kept = OrderedDict()
+    def __reduce__(self) -> tuple[type["KeptTables"], tuple]:
+        return KeptTables, ()
 
     def get(
         self, inv_freq: torch.Tensor, angle: Angle, positions: range, attention_scaling: float, dtype: torch.dtype
