@@ -32,6 +32,7 @@ class Task(Protocol):
 SIZES = ("length", "pairs", "documents")  # fields that say how large a context is; a task has one or two of them
 
 TASKS: dict[str, type[Task]] = {
+    "infinitebench": InfiniteBenchTask,
     "kv": KVTask,
     "mdqa": MDQATask,
     "niah": NIAHTask,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,7 +25,8 @@ class InfiniteBenchTask(BaseModel):
 
     Attributes:
         name: of the task, as its file is called.
-        file: its JSON lines, plain or gzip. Without one the context is made, where the task allows (`MAKERS`).
+        file: its JSON lines, plain or gzip, or a folder with those of all tasks under their names, as published:
+            `passkey.jsonl`. Without one the context is made, where the task allows (`MAKERS`).
         length: tokens of context, prompt and budget (or answer, in teacher forcing), in the model's own tokenizer.
             A context of a file loses its middle where it is longer; a made one takes as many units as fit.
         contexts: different ones. Of a file, they are dealt out to the splits, 4, 3, 2, 1 of ten to search, heldout,
@@ -59,7 +61,7 @@ class InfiniteBenchTask(BaseModel):
     def _consistent(self) -> "InfiniteBenchTask":
         check_metric(self.scoring, self.metric, self.format.refused)
         if self.file is None and self.name not in MAKERS:
-            raise TaskError("file", None, f"the JSON lines of {self.name}; made without a file: {', '.join(MAKERS)}")
+            raise TaskError("file", None, f"the JSON lines of {self.name}")
         if self.file is None and self.questions not in (None, 1) and not MAKERS[self.name].several:
             raise TaskError("questions", self.questions, f"1 of a made context of {self.name}")
         return self
@@ -112,10 +114,11 @@ class InfiniteBenchTask(BaseModel):
         return examples
 
     def _read(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], tuple[str, ...]]:
-        units = units_of(self.file, self.name, split, self.contexts, self.questions, seed)
+        file = self._path()
+        units = units_of(file, self.name, split, self.contexts, self.questions, seed)
         built: dict[int, list[Example]] = {}
         cut = lost = 0
-        for unit, context in contexts(self.file, self.name, units):
+        for unit, context in contexts(file, self.name, units):
             whole = self._examples(tokenizer, f"context-{unit.number}", context, unit.questions)
             fitted = [self._fitted(tokenizer, example) for example in whole]
             cut += fitted != whole
@@ -128,6 +131,16 @@ class InfiniteBenchTask(BaseModel):
         if lost:
             notes.append(f"{self.name}: {lost} answers stood in what was cut, and cannot be found")
         return [example for unit in units for example in built[unit.number]], tuple(notes)
+
+    def _path(self) -> str:
+        folder = Path(self.file)
+        if not folder.is_dir():
+            return self.file
+        named = [folder / f"{self.name}.jsonl{end}" for end in ("", ".gz")]
+        found = [path for path in named if path.exists()]
+        if not found:
+            raise TaskError("file", self.file, f"a folder with {named[0].name} or {named[1].name}, or the file itself")
+        return str(found[0])
 
     def _examples(
         self,

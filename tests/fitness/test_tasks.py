@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import pickle
 import re
+from typing import get_args
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -30,6 +31,8 @@ def test_a_section_of_a_campaign_becomes_its_task():
 
 
 def test_every_task_is_registered_under_its_name_and_names_known_metrics_and_scorings():
+    kinds, _ = get_args(Fitness)
+    assert list(TASKS.values()) == list(get_args(kinds))
     for name, kind in TASKS.items():
         task = kind(length=64, **NEEDED.get(name, {}))
         assert task.task == name

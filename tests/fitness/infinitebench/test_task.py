@@ -307,7 +307,7 @@ def test_what_an_answer_allows_is_what_its_task_allows():
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"name": "longbook_qa_eng"}, "the JSON lines of longbook_qa_eng; made without a file: code_run, kv_retrieval"),
+        ({"name": "longbook_qa_eng"}, "file: got nothing; allowed: the JSON lines of longbook_qa_eng"),
         ({"name": "passkey", "questions": 2}, "1 of a made context of passkey"),
         ({"name": "pass"}, "passkey"),
     ],
@@ -351,6 +351,16 @@ def test_more_contexts_than_the_file_has_are_refused(file, tokenizer):
     path = file("passkey", [line("passkey", i) for i in range(10)])
     with pytest.raises(TaskError, match=r"contexts: got 9; allowed: at most 2, the contexts of .* in split guard"):
         InfiniteBenchTask(name="passkey", file=path, length=500, contexts=9).build(tokenizer, 0, "guard")
+
+
+def test_a_folder_holds_the_files_of_all_tasks_under_their_names(file, tokenizer, tmp_path):
+    for name in ("passkey", "code_run"):
+        path = file(name, [line(name, i) for i in range(10)])
+        tasks = [InfiniteBenchTask(name=name, file=of, length=900, contexts=2) for of in (path, str(tmp_path))]
+        assert len({task.build(tokenizer, 0, "search").hash for task in tasks}) == 1
+    missing = InfiniteBenchTask(name="math_calc", file=str(tmp_path), length=900)
+    with pytest.raises(TaskError, match=r"a folder with math_calc\.jsonl or math_calc\.jsonl\.gz"):
+        missing.build(tokenizer, 0, "search")
 
 
 def test_a_tokenizer_that_knows_no_places_cannot_cut(file, tokenizer):
