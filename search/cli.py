@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ropewalk import __version__
 from ropewalk.errors import FieldError
-from search import evaluate_command, profile_commands
+from search import evaluate_command, lm_eval_command, profile_commands
 
 DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 3
 
@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     download.set_defaults(command=_download)
 
     evaluate_command.add(commands, _stop_on_signals)
+    lm_eval_command.add(commands)
     profile_commands.add(commands)
     return parser
 

@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-MODEL_OPTIONS = ("revision", "gguf_file", "dtype", "device_map", "attn_implementation", "trust_remote_code")
+from search import model_options
+
 EXAMPLES = """\
 a profile is a .json file, a published name (`ropewalk profile list`), or written out:
   yarn    self-extend:window=64,group_size=8    linear:factor=4    dpe:window=64,scale_factors=[8,8,8,8]
@@ -46,13 +47,7 @@ def add(commands: Any, stop_on_signals: Stop) -> None:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="result.json, result.csv, rows; resumable")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads")
     parser.add_argument("--chunk", type=int, metavar="N", help="tokens of a context per forward pass (default: all)")
-    model = parser.add_argument_group("how to load the model")
-    model.add_argument("--revision")
-    model.add_argument("--gguf-file", metavar="FILE")
-    model.add_argument("--dtype", metavar="NAME", help="auto, float32, bfloat16 or float16 (default: auto)")
-    model.add_argument("--device-map", metavar="MAP", help="cpu, cuda:1, auto, … (default: the first GPU, or the CPU)")
-    model.add_argument("--attn-implementation", metavar="NAME")
-    model.add_argument("--trust-remote-code", action="store_true", default=None)
+    model_options.add(parser)
     parser.set_defaults(command=lambda args: _evaluate(args, stop_on_signals))
 
 
@@ -74,9 +69,8 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
         if value is not None and value < 1:
             raise CampaignError(f"--{flag}", value, "a whole number of at least 1")
     disable_progress_bar()
-    given = {name: getattr(args, name) for name in MODEL_OPTIONS if getattr(args, name) is not None}
     asked = evaluation.request(
-        {"id": args.model, **given},
+        model_options.fields(args),
         args.task,
         profiles=args.profile,
         lengths=_lengths(args.length),
@@ -84,8 +78,6 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
         target_length=args.target_length,
         seed=args.seed,
     )
-    for name, needs in asked.left_out.items():
-        print(f"{name} left out: it needs {needs}", file=sys.stderr)
     store = RowStore(args.output)
     prepared = evaluation.prepare(asked, tell=_built)
     try:

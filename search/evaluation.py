@@ -54,7 +54,7 @@ class Asked:
     """A validated request, and the arguments that its tasks come from.
 
     Attributes:
-        left_out: tasks of `all` that need data of the user's, by name, with what each of them needs.
+        left_out: tasks of `all` or a family that need data of the user's, by name, with what each of them needs.
     """
 
     request: Request
@@ -93,7 +93,7 @@ class Prepared:
     Attributes:
         sets: by length, then in the order that the tasks were given.
         profiles: the unchanged model first.
-        left_out: tasks of `all` that need data of the user's, by name, with what each of them needs.
+        left_out: tasks of `all` or a family that need data of the user's, by name, with what each of them needs.
     """
 
     request: Request
@@ -130,7 +130,7 @@ def request(
             raise CampaignError("--length", length, "each length once, at least 2 tokens")
     given = task_argument.read(tasks)
     for argument in given:
-        if argument.optional and not (lengths or argument.fields.get("length")):
+        if argument.optional and not (lengths or argument.fields.get("length") or argument.fields.get("pairs")):
             raise CampaignError("--length", None, f"a length with --task {argument.text}")
         if lengths:
             argument.fields["length"] = lengths[-1]
@@ -145,7 +145,8 @@ def request(
         else:
             kept.append(argument)
     if not kept:
-        raise CampaignError("--task", list(tasks), "at least one task")
+        needs = "; ".join(f"{name} needs {missing}" for name, missing in left_out.items())
+        raise CampaignError("--task", ", ".join(tasks), f"at least one task that can be made: {needs}")
     try:
         asked = Request.model_validate({**data, "tasks": [argument.fields for argument in kept]})
     except ValidationError as error:

@@ -34,6 +34,8 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
         for made in data["sets"]:
             _say(console, title(data, made))
             console.print(_table(data, made, console.width))
+    for name, needs in data["left_out"].items():
+        _say(console, f"{name} left out: it needs {needs}")
     for note in dict.fromkeys(f"{made['task']}: {note}" for made in data["sets"] for note in made["notes"]):
         _say(console, note)
     for failed in dict.fromkeys(_failure(row, several) for row in data["rows"] if row["status"] == "failed"):

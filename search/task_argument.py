@@ -2,9 +2,11 @@
 
     kv:keys=hex4,values=hex4,answer=opened
     ruler:name=vt
-    ruler                        every name that it may have, thirteen tasks
+    ruler                        every name that it may have
     campaigns/quickstart.yaml    its section `fitness`, or a list `tasks`
-    all                          every task that needs no data of the user's
+    all                          every task
+
+Of a family and of all, what needs data that are not named is left out, and it is said what.
 
 A field that has to be one of a list of names and is not given stands for each of them, which makes families of tasks
 out of their own definitions.
@@ -32,7 +34,7 @@ class TaskArgument:
     Attributes:
         name: of its rows in a table.
         text: as it was given.
-        optional: of `all`: left out, and said so, where it needs data that are not named.
+        optional: of a family or of `all`: left out, and said so, where it needs data that are not named.
     """
 
     name: str
@@ -85,7 +87,10 @@ def _family(text: str, fields: dict[str, Any]) -> list[TaskArgument]:
     model = TASKS.get(task)
     for name, of in model.model_fields.items() if model else ():
         if of.is_required() and name not in ("task", *fields) and get_origin(of.annotation) is Literal:
-            return [TaskArgument(f"{task} {value}", text, {**fields, name: value}) for value in get_args(of.annotation)]
+            return [
+                TaskArgument(f"{task} {value}", text, {**fields, name: value}, optional=True)
+                for value in get_args(of.annotation)
+            ]
     names = [str(fields[name]) for name, of in model.model_fields.items() if _chosen(name, of, fields)] if model else []
     return [TaskArgument(" ".join([task, *names]), text, fields)]
 

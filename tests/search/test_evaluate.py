@@ -7,11 +7,13 @@ import math
 import pytest
 import torch
 
+from fitness.ruler import NAMES
 from fitness.significance import holm
 from fitness.splits import stretch
 from fitness.tasks import TASKS
 from ropewalk import Frequency, PatchError, Profile
 from search.cli import main
+from search.errors import CampaignError
 from search.evaluation import prepare, request
 from search.seeds import derive
 from tests.workers.tiny import save_model
@@ -222,6 +224,17 @@ def test_all_is_every_task_that_needs_no_data_and_says_what_it_leaves_out(folder
     assert {"kv", "perplexity"} <= names
     assert "file" in asked.left_out["mdqa"]
     assert names | {argument.split()[0] for argument in asked.left_out} == set(TASKS)
+
+
+def test_a_family_leaves_out_what_needs_data_and_alone_it_is_refused(folder):
+    asked = request({"id": str(folder)}, ["ruler"], lengths=[2048], contexts=2)
+    names = [f"ruler {name}" for name in NAMES]
+    assert [argument.name for argument in asked.arguments] == [name for name in names if "qa" not in name]
+    assert list(asked.left_out) == ["ruler qa_1", "ruler qa_2"]
+    with pytest.raises(CampaignError, match="squad"):
+        request({"id": str(folder)}, ["ruler:name=qa_1"], lengths=[2048])
+    full = request({"id": str(folder)}, ["ruler:squad=s.json,hotpotqa=h.json"], lengths=[2048])
+    assert [argument.name for argument in full.arguments] == names
 
 
 def test_what_is_on_file_is_not_measured_again(run, monkeypatch):

@@ -43,6 +43,7 @@ def several(count):
         "confidence": 0.95,
         "test": "a test",
         "correction": "Holm",
+        "left_out": {"ruler qa_1": "squad: a file"},
         "sets": [{**made, "task": task, "hash": examples} for task, examples in tasks.items()],
         "rows": rows,
         "means": [
@@ -67,6 +68,7 @@ def test_several_tasks_are_rows_and_profiles_columns_with_their_mean_below():
     assert mean.endswith("–")
     assert "linear:factor=3 failed on ruler cwe: no memory" in text
     assert "ruler vt: easy" in text
+    assert "ruler qa_1 left out: it needs squad: a file" in text
 
 
 def test_profiles_that_do_not_fit_side_by_side_go_below_with_the_unchanged_model_again():

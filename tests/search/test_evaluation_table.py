@@ -29,6 +29,7 @@ DATA = {
     "confidence": 0.95,
     "test": "a test",
     "correction": "Holm, over the 2 comparisons",
+    "left_out": {},
     "sets": [
         {
             **{"task": "kv", "metric": "exact", "hash": "h", "asked_length": 100, "length": 96},
