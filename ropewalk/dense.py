@@ -39,13 +39,13 @@ def attend_dense(
         Output [batch, heads, tokens, D] in float32 (float64 for float64 queries) and log-sum-exp
         [batch, heads, tokens]; the output is 0 and the log-sum-exp −∞ for a query that sees no key.
     """
-    q = layer.scaled(q, queries)
+    q = layer.scaled(q, queries) * scale  # before the product: scores that are still to be scaled overflow float16
     if not keys.stored and layer.mixes(layer.regions[-1]):
         keys = layer.store(keys.tensor, keys.positions, rotator)
     tokens = q.shape[2]
     block = max(1, BLOCK_SCORES // (q.shape[0] * q.shape[1] * v.shape[2]))
     blocks = [(begin, min(begin + block, tokens)) for begin in range(0, tokens, block)]
-    parts = [_attend_block(layer, rotator, q, keys, v, queries, geometry, *block, scale, softcap) for block in blocks]
+    parts = [_attend_block(layer, rotator, q, keys, v, queries, geometry, *block, softcap) for block in blocks]
     return torch.cat([out for out, _ in parts], dim=2), torch.cat([lse for _, lse in parts], dim=2)
 
 
@@ -59,10 +59,9 @@ def _attend_block(
     geometry: Geometry,
     begin: int,
     end: int,
-    scale: float,
     softcap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The queries from index `begin` to before `end`."""
+    """The queries, which are scaled, from index `begin` to before `end`."""
     dtype = torch.promote_types(q.dtype, torch.float32)
     batch, heads = q.shape[:2]
     kv_heads, count = v.shape[1], v.shape[2]
@@ -79,7 +78,7 @@ def _attend_block(
         seen = keys.cut(low, high)
         rotated, rotated_keys = layer.stored_query_key(q[:, :, begin:end], seen, region, where, rotator)
         packed = rotated.reshape(batch, kv_heads, -1, rotated.shape[-1])
-        part = (packed @ rotated_keys.transpose(2, 3)).view(batch, heads, end - begin, high - low).to(dtype) * scale
+        part = (packed @ rotated_keys.transpose(2, 3)).view(batch, heads, end - begin, high - low).to(dtype)
         if softcap is not None:
             part = softcap * torch.tanh(part / softcap)
         inside = pairs.contains(positions[:, :, None], geometry.key[:, None, low:high])

@@ -37,7 +37,7 @@ def attend_single(
     """
     dtype = torch.promote_types(q.dtype, torch.float32)
     batch, heads = q.shape[:2]
-    q = layer.scaled(q, query)
+    q = layer.scaled(q, query) * scale  # before the product: scores that are still to be scaled overflow float16
     parts: dict[int, torch.Tensor] = {}
     for region in layer.regions:
         pairs = region.pairs.within(layer.sliding_window)
@@ -46,7 +46,7 @@ def attend_single(
             packed = rotated.view(batch, v.shape[1], -1, rotated.shape[-1])
             parts[tile.key] = packed @ seen.transpose(2, 3)
     first = min(parts)
-    scores = torch.cat([parts[key] for key in sorted(parts)], dim=-1).to(dtype).mul_(scale)
+    scores = torch.cat([parts[key] for key in sorted(parts)], dim=-1).to(dtype)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if sinks is not None:

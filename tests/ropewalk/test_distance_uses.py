@@ -101,6 +101,20 @@ def test_a_model_cast_after_applying(method, dtype, tolerance):
         assert off(in_pieces(case.model, ids, PIECES), expected) < tolerance
 
 
+@pytest.mark.parametrize("backend", ["auto", "math"])
+def test_scores_that_are_large_before_they_are_scaled_fit_float16(backend):
+    case, ids = Case("self_extend", "qkv bias", num_attention_heads=4, hidden_size=512), tokens(LENGTH)
+    with torch.no_grad():
+        for layer in case.model.model.layers:
+            layer.self_attn.q_proj.bias.fill_(40.0)
+            layer.self_attn.k_proj.bias.fill_(40.0)
+    case.model.half()
+    assert torch.isfinite(in_pieces(case.model, ids, PIECES)).all()
+    with case.patched(backend=backend):
+        assert torch.isfinite(run(case.model, ids)).all()
+        assert torch.isfinite(in_pieces(case.model, ids, PIECES)).all()
+
+
 # Copies and places
 
 
