@@ -5,7 +5,8 @@ the sequence of `random.Random(seed).random()` across versions, but not what `sh
 so these are built here on it alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from random import Random
 from typing import TypeVar
 
@@ -33,6 +34,14 @@ class Dice:
         keys = [self._next() for _ in items]
         return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]
 
+    def order(self, items: Sequence[T]) -> Iterator[T]:
+        """All items in a random order, drawn as they are asked for (Fisher and Yates); for the first of very many."""
+        moved: dict[int, int] = {}
+        for left in range(len(items), 0, -1):
+            place = self.below(left)
+            yield items[moved.get(place, place)]
+            moved[place] = moved.get(left - 1, left - 1)
+
     def sample(self, items: Sequence[T], count: int) -> list[T]:
         """`count` items from different places, in a random order.
 
@@ -41,9 +50,4 @@ class Dice:
         """
         if count > len(items):
             raise ValueError(f"{count} of {len(items)} items")
-        places: dict[int, None] = {}
-        if 4 * count > len(items):
-            return self.shuffled(items)[:count]
-        while len(places) < count:
-            places.setdefault(self.below(len(items)))
-        return [items[i] for i in places]
+        return list(islice(self.order(items), count))

@@ -1,7 +1,7 @@
 """RULER's two question answering tasks: SQuAD's and HotpotQA's questions among numbered documents."""
 
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from fitness import splits
@@ -41,9 +41,8 @@ class Documents(Drawing):
         asked: Asked = next(self.questions)
         dice = Dice(*label, "distractors")
         known = {*asked.gold, *asked.near}
-        others = [text for text in self.found.documents if text not in known]
-        documents = [*dict.fromkeys(asked.gold), *dice.shuffled(asked.near), *dice.shuffled(others)]
-        sizes = [0, *accumulate(self.counts(documents))]
+        others = (text for text in dice.order(self.found.documents) if text not in known)
+        documents, sizes = self.enough(chain(dict.fromkeys(asked.gold), dice.shuffled(asked.near), others))
         header = sum(self.counts(("\n\n" + DOCUMENT.format(number=10, document=""),)))
         query = QA_QUERY.format(query=asked.text)
         fixed = sum(self.counts((QA_CONTEXT, query, QA_ANSWER)))

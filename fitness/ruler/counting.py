@@ -1,7 +1,7 @@
 """RULER's two counting tasks: the common words of a list, and the frequent words of a coded text."""
 
 import math
-from itertools import accumulate
+from itertools import accumulate, islice
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,12 +55,11 @@ class CommonWords(Drawing):
     def draft(self, name: str, label: tuple[object, ...]) -> Draft:
         often, seldom = (30, 3) if self.length >= SHORT else (6, 1)
         dice = Dice(*label, "words")
-        common, others = self._chosen(dice)
+        common, others = self._chosen(dice, max(self.length // (FEWEST_TOKENS * seldom), 1))
         front = self._solved(Dice(*label, "shown")) + "\n"
         context, query, lead = COMMON_CONTEXT, COMMON_QUERY, COMMON_ANSWER
         fixed = sum(self.counts((front, context, query, lead)))
         fixed += often * sum(self.counts([f" {word}" for word in common]))
-        others = others[: max(self.length // (FEWEST_TOKENS * seldom), 1)]
         each = [0, *accumulate(self.counts([f" {word}" for word in others]))]
         most = len(others)
         items = often * COMMON + seldom * most
@@ -78,15 +77,15 @@ class CommonWords(Drawing):
 
     def _solved(self, dice: Dice) -> str:
         shown, often, seldom = (40, 10, 3) if self.length >= SHORT else (20, 3, 1)
-        common, others = self._chosen(dice)
-        listed = dice.shuffled(often * common + seldom * others[: shown - COMMON])
+        common, others = self._chosen(dice, shown - COMMON)
+        listed = dice.shuffled(often * common + seldom * others)
         return COMMON_CONTEXT.format(context=numbered(listed)) + COMMON_QUERY + COMMON_ANSWER + f" {numbered(common)}"
 
-    def _chosen(self, dice: Dice) -> tuple[list[str], list[str]]:
-        """Ten of the split's own words, and all other words in a random order."""
+    def _chosen(self, dice: Dice, most: int) -> tuple[list[str], list[str]]:
+        """Ten of the split's own words, and others in a random order, `most` of them if there are as many."""
         common = dice.sample(self.own, COMMON)
         taken = set(common)
-        return common, [word for word in dice.shuffled(self.everything) if word not in taken]
+        return common, list(islice((word for word in dice.order(self.everything) if word not in taken), most))
 
 
 class FrequentWords(Drawing):

@@ -1,6 +1,8 @@
 """What RULER's tasks have in common: one object per set and task, which drafts the examples one after another."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from fitness.examples import Example, Question
@@ -8,6 +10,8 @@ from fitness.filling import Draft, Filler
 
 if TYPE_CHECKING:
     from fitness.ruler.task import RulerTask
+
+MORE, BLOCK = 1.5, 64  # lines are drawn in blocks, until they have so many times the tokens that may be needed
 
 
 class Drawing(ABC):
@@ -44,6 +48,16 @@ class Drawing(ABC):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the scores must know of these examples."""
         return ()
+
+    def enough(self, drawn: Iterator[str]) -> tuple[list[str], list[int]]:
+        """More lines than can fit, or all there are, and the estimated tokens of the first none, one, two, …"""
+        lines: list[str] = []
+        sizes = [0]
+        while sizes[-1] < MORE * self.length and (new := list(islice(drawn, BLOCK))):
+            lines += new
+            for size in self.counts([f"\n{line}" for line in new]):
+                sizes.append(sizes[-1] + size)
+        return lines, sizes
 
     def example(
         self, name: str, context: str, query: str, lead: str, answer: str, references: tuple[str, ...]

@@ -1,7 +1,7 @@
 """RULER's eight needle tasks: repeated noise, essays, or needles as the haystack."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, ClassVar
 
 from fitness.dice import Dice
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fitness.ruler.task import RulerTask
 
 DEPTHS = tuple(round(100 * i / 39) / 100 for i in range(40))  # of a needle in an essay, as published
-MORE, BLOCK = 1.5, 64  # lines are drawn in blocks, until they have so many times the tokens that may be needed
 
 
 class Needles(Drawing):
@@ -91,7 +90,7 @@ class InLines(Needles):
     def draft(self, name: str, label: tuple[object, ...]) -> Draft:
         dice = Dice(*label, "needles")
         needles, asked, values = self._hidden(dice)
-        lines, sizes = self._enough(self._lines({needle.key for needle in needles}, Dice(*label, "haystack")))
+        lines, sizes = self.enough(self._lines({needle.key for needle in needles}, Dice(*label, "haystack")))
         fixed = self._fixed(asked, values, needles)
         depths = [dice.share() for _ in needles]
 
@@ -102,17 +101,6 @@ class InLines(Needles):
             return self._asking(name, "\n".join(text), asked, values)
 
         return Draft(build, lambda count: fixed + sizes[count], 1, len(lines), "lines")
-
-    def _enough(self, drawn: Iterator[str]) -> tuple[list[str], list[int]]:
-        """More lines than can fit, and the tokens of so many of them."""
-        lines: list[str] = []
-        sizes = [0]
-        while sizes[-1] < MORE * self.length:
-            new = list(islice(drawn, BLOCK))
-            for size in self.counts([f"\n{line}" for line in new]):
-                sizes.append(sizes[-1] + size)
-            lines += new
-        return lines, sizes
 
     def _lines(self, taken: set[str], dice: Dice) -> Iterator[str]:
         return repeat(NOISE)

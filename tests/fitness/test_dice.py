@@ -11,7 +11,17 @@ def test_the_same_label_gives_the_same_chance_on_every_python_version():
     dice = Dice(3, "search", 0)
     assert [dice.below(1000) for _ in range(5)] == [701, 13, 722, 847, 125]
     assert dice.shuffled("abcdefg") == ["f", "e", "b", "c", "a", "g", "d"]
-    assert dice.sample(range(100), 4) == [56, 70, 69, 38]
+    assert dice.sample(range(100), 4) == [56, 69, 67, 37]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 40])
+def test_an_order_is_a_permutation_drawn_as_asked_for(size):
+    orders = [tuple(Dice("order", i).order(range(size))) for i in range(20)]
+    assert all(sorted(order) == list(range(size)) for order in orders)
+    assert len(set(orders)) == {0: 1, 1: 1, 2: 2, 40: 20}[size]
+    dice = Dice("order", 0)
+    drawn = dice.order(range(10**9))
+    assert next(drawn) != next(drawn)
 
 
 def test_another_label_gives_other_chance():
