@@ -83,35 +83,37 @@ class InfiniteBenchTask(BaseModel):
         """
         splits.check(split)
         if self.file is None:
-            examples, notes = self._made(tokenizer, seed, split), ()
-        else:
-            examples, notes = self._read(tokenizer, seed, split)
+            examples, length = self._made(tokenizer, seed, split)
+            return ExampleSet(self.task, split, seed, length, tuple(examples))
+        examples, notes = self._read(tokenizer, seed, split)
         length = max(longest(tokenizer, example) for example in examples)
         return ExampleSet(self.task, split, seed, length, tuple(examples), notes)
 
-    def _made(self, tokenizer: Any, seed: int, split: str) -> list[Example]:
+    def _made(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], int]:
+        """The examples, each with as many units as fit, and the length of the longest."""
         maker = MAKERS[self.name]
         examples: list[Example] = []
-        start = maker.fewest
+        start, filled = maker.fewest, 0
         for i in range(self.contexts):
             label = (seed, "infinitebench", split, self.name, i)
+            tried: dict[int, tuple[list[Example], int]] = {}
 
-            def build(units: int, i: int = i, label: tuple[object, ...] = label) -> list[Example]:
+            def size(units: int, i: int = i, label: Any = label, tried: Any = tried) -> int:
                 made: Made = maker.make(units, i, self.questions or QUESTIONS, label)
-                return self._examples(tokenizer, f"{split}-{i}", made.context, made.questions, made.positions)
-
-            def size(units: int) -> int:
-                return max(longest(tokenizer, example) for example in build(units))
+                found = self._examples(tokenizer, f"{split}-{i}", made.context, made.questions, made.positions)
+                tried[units] = found, max(longest(tokenizer, example) for example in found)
+                return tried[units][1]
 
             units = largest(size, self.length, maker.fewest, maker.most, start)
             if units is None:
-                allowed = f"at least {size(maker.fewest)} tokens, which {maker.fewest} {maker.unit} need"
+                allowed = f"at least {tried[maker.fewest][1]} tokens, which {maker.fewest} {maker.unit} need"
                 raise TaskError("length", self.length, allowed)
+            found, tokens = tried[units]
             if units == maker.most:
-                raise TaskError("length", self.length, f"at most {size(units)} tokens, {units} different {maker.unit}")
-            start = units
-            examples += build(units)
-        return examples
+                raise TaskError("length", self.length, f"at most {tokens} tokens, {units} different {maker.unit}")
+            start, filled = units, max(filled, tokens)
+            examples += found
+        return examples, filled
 
     def _read(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], tuple[str, ...]]:
         file = self._path()
