@@ -47,6 +47,12 @@ def add(commands: Any, stop_on_signals: Stop) -> None:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="result.json, result.csv, rows; resumable")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads")
     parser.add_argument("--chunk", type=int, metavar="N", help="tokens of a context per forward pass (default: all)")
+    parser.add_argument(
+        "--chat-template",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="ask in a turn of the model's chat template (default: auto, on for instruct models)",
+    )
     model_options.add(parser)
     parser.set_defaults(command=lambda args: _evaluate(args, stop_on_signals))
 
@@ -54,6 +60,7 @@ def add(commands: Any, stop_on_signals: Stop) -> None:
 def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
     from transformers.utils.logging import disable_progress_bar
 
+    from fitness.store import ExampleStore
     from ropewalk import PatchError
     from ropewalk.files import write_atomically
     from search import evaluation, evaluation_table
@@ -63,6 +70,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
     from search.evaluation_rows import RowStore
     from search.scoreboard import Interrupted
     from workers.evaluator import LocalEvaluator
+    from workers.source import cache_folder
 
     for flag in ("threads", "chunk"):
         value = getattr(args, flag)
@@ -70,7 +78,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
             raise CampaignError(f"--{flag}", value, "a whole number of at least 1")
     disable_progress_bar()
     asked = evaluation.request(
-        model_options.fields(args),
+        {**model_options.fields(args), "chat_template": args.chat_template},
         args.task,
         profiles=args.profile,
         lengths=_lengths(args.length),
@@ -79,7 +87,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
         seed=args.seed,
     )
     store = RowStore(args.output)
-    prepared = evaluation.prepare(asked, tell=_built)
+    prepared = evaluation.prepare(asked, tell=_built, store=ExampleStore(cache_folder() / "examples"))
     try:
         with (
             stop_on_signals() as stop,

@@ -13,8 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fitness.building import build
+from fitness.chat import ChatTemplate, chosen, under_template
 from fitness.errors import TaskError
 from fitness.examples import ExampleSet
+from fitness.store import ExampleStore
 from fitness.tasks import TASKS, Fitness, Task
 from ropewalk import ModelShape, Profile
 from search import task_argument
@@ -82,6 +85,7 @@ class Measured:
             "split": self.examples.split,
             "seed": self.examples.seed,
             "hash": self.examples.hash,
+            "chat_template": "on" if under_template(self.examples) else "off",
             "notes": list(self.examples.notes),
         }
 
@@ -177,15 +181,20 @@ def _flag(field: str, tasks: Sequence[TaskArgument]) -> str:
     return "--" + section.replace("_", "-")
 
 
-def prepare(asked: Asked, tell: Callable[[Measured, float], None] = lambda measured, seconds: None) -> Prepared:
+def prepare(
+    asked: Asked,
+    tell: Callable[[Measured, float], None] = lambda measured, seconds: None,
+    store: ExampleStore | None = None,
+) -> Prepared:
     """Read the model's configuration and tokenizer, build the examples of every task and length, read every profile.
 
     Args:
+        store: of example sets that were built before.
         tell: gets each example set when it is built, and the seconds that it took.
 
     Raises:
         ModelError: the model cannot be found or is not a causal language model.
-        TaskError: the examples cannot be built.
+        TaskError: the examples cannot be built, or a chat template is asked for and there is none.
         ProfileError: a profile is malformed, or the model has no rotary embedding. Whether a profile fits the model
             is found out when its row is measured.
     """
@@ -199,22 +208,33 @@ def prepare(asked: Asked, tell: Callable[[Measured, float], None] = lambda measu
         if names.count(name) > 1:
             raise CampaignError("--profile", name, "each profile once, under a name of its own")
     tokenizer = load_tokenizer(request.model)
+    try:
+        template = chosen(request.model.chat_template, request.model.called, tokenizer)
+    except TaskError as error:
+        raise CampaignError(_flag(f"model.{error.field}", asked.arguments), error.value, error.allowed) from error
     sets = []
     for length in request.lengths or (None,):
         for i in range(len(request.tasks)):
             begin = time.perf_counter()
-            sets.append(_measured(asked, i, tokenizer, length))
+            sets.append(_measured(asked, i, tokenizer, length, template, store))
             tell(sets[-1], time.perf_counter() - begin)
     unchanged = ProfileArgument(UNCHANGED, lambda: Profile.identity(shape, target))
     return Prepared(request, shape, target, tuple(sets), (unchanged, *arguments), asked.left_out)
 
 
-def _measured(asked: Asked, number: int, tokenizer: Any, length: int | None) -> Measured:
+def _measured(
+    asked: Asked,
+    number: int,
+    tokenizer: Any,
+    length: int | None,
+    template: ChatTemplate | None,
+    store: ExampleStore | None,
+) -> Measured:
     task = asked.request.tasks[number]
     task = task if length is None else task.at_length(length)
     seed = derive(asked.request.seed, "evaluate", str(task.length))
     try:
-        examples = task.build(tokenizer, seed, "heldout")
+        examples = build(task, tokenizer, seed, "heldout", template=template, store=store)
     except TaskError as error:
         field = _flag(f"tasks.{number}.{error.field}", asked.arguments)
         raise CampaignError(field, error.value, error.allowed) from error

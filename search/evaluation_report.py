@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fitness.significance import holm, sign_flip
-from fitness.statistics import values
+from fitness.statistics import values, weights
 from search.evaluate import Result
 from search.evaluation import Prepared
 from search.evaluation_means import means
@@ -95,7 +95,8 @@ def _against(result: Result, unchanged: Result, metric: str, seed: int) -> dict[
         return None
     ours, theirs = (values(r.outcome.scores, metric) for r in (result, unchanged))
     contexts = [score.example_id for score in result.outcome.scores]
-    return {**gain, "p": sign_flip(ours, theirs, contexts, seed=seed)}
+    counted = weights(result.outcome.scores, metric)
+    return {**gain, "p": sign_flip(ours, theirs, contexts, seed=seed, weights=counted)}
 
 
 def as_csv(data: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
     kv:keys=hex4,values=hex4,answer=opened
     ruler:name=vt
     ruler                        every name that it may have
-    campaigns/quickstart.yaml    its section `fitness`, or a list `tasks`
+    campaigns/quickstart.yaml    its section `fitness` (of a composite each part), or a list `tasks`
     all                          every task
 
 Of a family and of all, what needs data that are not named is left out, and it is said what.
@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic import ValidationError
 
+from fitness.composite import CompositeTask
 from fitness.tasks import TASKS
 from ropewalk.errors import nearest
+from search.complaints import explain
 from search.errors import CampaignError
 from search.written import fields_of
 
@@ -115,4 +118,16 @@ def _sections(path: Path) -> list[dict[str, Any]]:
     for section in sections:
         if section.get("length") is None and section.get("pairs") is None and data.get("target_length") is not None:
             section["length"] = data["target_length"]
-    return [dict(section) for section in sections]
+    return [dict(one) for section in sections for one in _alone(section)]
+
+
+def _alone(section: dict[str, Any]) -> list[dict[str, Any]]:
+    """The section, or the tasks of a composite one by one: a table shows each of them, and their mean."""
+    if section.get("task") != "composite":
+        return [section]
+    try:
+        composite = CompositeTask.model_validate(section)
+    except ValidationError as error:
+        found = explain(error, CompositeTask)
+        raise CampaignError(f"--task.{found.field}", found.value, found.allowed) from error
+    return [part.of.model_dump(mode="json", exclude_defaults=True) | {"task": part.of.task} for part in composite.parts]

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -357,7 +358,7 @@ def test_logits_that_are_no_numbers_fail_the_row(run, monkeypatch):
         (["--profile", "linear:factor=0"], ["frequency.factor", "0.1"]),
         (["--profile", "nowhere.json"], ["nowhere.json"]),
         (["--profile", "yarn", "--profile", "yarn"], ["--profile", "once"]),
-        (["--task", "kw"], ["--task", "kw", "or one of kv, "]),
+        (["--task", "kw"], ["--task", "kw", "or one of ", " kv, "]),
         (["--task", "kv:answer=open"], ["--task.answer", "opened"]),
         (["--task", "kv:anser=opened"], ["--task.anser", "did you mean answer"]),
         (["--task", "kv:keys"], ["--task", "field=value"]),
@@ -402,3 +403,42 @@ def test_without_an_output_folder_nothing_is_written(folder, book, tmp_path, mon
     assert main(["evaluate", "--model", str(folder), "--task", task, "--length", "32", "--contexts", "2"]) == 0
     assert "unchanged model" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_a_chat_template_is_refused_one(capsys):
+    arguments = ["--model", "models/tiny-kv", "--task", "kv:pairs=4", "--chat-template", "on"]
+    assert main(["evaluate", *arguments]) == 2
+    words = "--chat-template: got 'on'; allowed: off: this model's tokenizer has no chat template"
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "used"),
+    [("tiny-kv-instruct", "auto", "on"), ("tiny-kv", "auto", "off"), ("tiny-kv", "on", "on")],
+)
+def test_the_chat_template_is_used_for_instruct_models_and_recorded(tmp_path, capsys, name, setting, used):
+    folder = shutil.copytree("models/tiny-kv", tmp_path / name)
+    template = "{% for m in messages %}Q: {{ m.content }}{% endfor %}{% if add_generation_prompt %}\nA: {% endif %}"
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    task = "kv:keys=hex4,values=hex4,questions=3"
+    options = ["--length", "200", "--contexts", "2", "--chat-template", setting, "--output", str(tmp_path / "out")]
+    assert main(["evaluate", "--model", str(folder), "--task", task, *options]) == 0
+    capsys.readouterr()
+    (made,) = json.loads((tmp_path / "out/result.json").read_text())["sets"]
+    assert made["chat_template"] == used
+    assert made["length"] <= 200
+    assert ("asked under the model's chat template" in made["notes"]) == (used == "on")
+
+
+def test_a_composite_is_evaluated_part_by_part(tmp_path, capsys):
+    kv = "{task: kv, keys: hex4, values: hex4, questions: 3}"
+    text = f"fitness: {{task: composite, length: 200, parts: [{{of: {kv}}}, {{of: {{task: perplexity}}, weight: 2}}]}}"
+    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
+    options = ["--contexts", "2", "--output", str(tmp_path / "out")]
+    assert main(["evaluate", "--model", "models/tiny-kv", "--task", str(tmp_path / "both.yaml"), *options]) == 0
+    capsys.readouterr()
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert [(made["task"], made["asked_length"]) for made in result["sets"]] == [("kv", 200), ("perplexity", 200)]
+    (tmp_path / "both.yaml").write_text(text.replace("weight: 2", "weight: -2"), encoding="utf-8")
+    assert main(["evaluate", "--model", "models/tiny-kv", "--task", str(tmp_path / "both.yaml"), *options]) == 2
+    assert "--task.parts.1.weight: got -2" in capsys.readouterr().err
