@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from dashboards.mlflow_store import restrained
-from dashboards.outbox import Artifact, EndRun, Metrics, OpenRun, Operation, Params, Tags
+from dashboards.outbox import Artifact, EndRun, Inputs, Metrics, OpenRun, Operation, Params, Tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -127,6 +127,8 @@ class CampaignRuns:
                 self._log_tags(self._id(run), dict(values))
             case Artifact(run, path, data):
                 self._log_artifact(self._id(run), path, data)
+            case Inputs(run):
+                self._log_inputs(self._id(run), operation)
             case EndRun(run, status):
                 self.client.set_terminated(self._id(run), status)
 
@@ -183,6 +185,17 @@ class CampaignRuns:
             file.write_bytes(data)
             within = None if place.parent == PurePosixPath(".") else str(place.parent)
             self.client.log_artifact(run_id, str(file), within)
+
+    def _log_inputs(self, run_id: str, used: Inputs) -> None:
+        """One example set as a data set of MLflow; the same one is not listed twice."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        listed = self.client.get_run(run_id).inputs.dataset_inputs
+        if any((d.dataset.name, d.dataset.digest) == (used.name, used.digest) for d in listed):
+            return
+        made = Dataset(used.name, used.digest, source_type="ropewalk", source=used.facts, profile=used.facts)
+        tag = InputTag("mlflow.data.context", used.context)
+        self.client.log_inputs(run_id, datasets=[DatasetInput(made, [tag])])
 
     def _close_abandoned(self, run: "Run") -> None:
         children = search_all(self.client, [self.experiment], f"tags.`{PARENT_TAG}` = '{run.info.run_id}'")

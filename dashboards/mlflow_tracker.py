@@ -4,7 +4,8 @@ Only explicit run ids are used: a run that the user has active in this process i
 
 The campaign's run has the resolved campaign, flattened, as params. At step = generation: best, mean, std, worst,
 failed, infeasible, evaluations, tokens, tokens_per_second (under `<stage>/` where there are several stages). Once:
-`baseline/<name>`, and the winner's held-out scores, gains and guard, and the cost.
+`baseline/<name>`, and the winner's held-out scores, gains and guard, and the cost. Its data sets are the example sets,
+with the beginning of their hash as digest.
 
 The child runs share names with it and with each other, so that MLflow's comparison sets the winner beside each
 baseline: params `method`, `factor`, …; metrics `search_score`, `heldout_score`, `heldout_low`, `heldout_high`,
@@ -22,7 +23,7 @@ from dashboards.findings import gain, model_name, row, table
 from dashboards.gallery import drawn
 from dashboards.mlflow_runs import PARENT, CampaignRuns, is_refusal
 from dashboards.mlflow_store import TrackingError, connect, open_experiment, redacted, resolve_uri, restrained
-from dashboards.outbox import Artifact, EndRun, Metrics, OpenRun, Operation, Outbox, Params, Tags
+from dashboards.outbox import Artifact, EndRun, Inputs, Metrics, OpenRun, Operation, Outbox, Params, Tags
 from dashboards.record import BASELINE, Record
 from dashboards.throughput import Throughput
 from search.events import (
@@ -38,6 +39,7 @@ from search.events import (
     Improved,
 )
 
+LONGEST_DIGEST = 36  # characters that MLflow takes
 AWAY_FROM_SEARCH = ("heldout", "guard")  # stages whose evaluations have totals of their own
 
 
@@ -120,6 +122,7 @@ class MlflowTracker:
             Params(PARENT, tuple(flattened(event.campaign).items())),
             Artifact(PARENT, "campaign.yaml", campaign_yaml(event.campaign).encode()),
             Tags(PARENT, (("mlflow.note.content", f"Campaign **{event.campaign_id}** is running."),)),
+            *(_inputs(name, examples) for name, examples in event.examples.items()),
         )
 
     def _open(self, key: str, name: str, frequency: dict[str, Any]) -> None:
@@ -249,6 +252,12 @@ def _scores(r: dict[str, Any]) -> dict[str, float | None]:
 
 def _interval(name: str, value: dict[str, float] | None) -> dict[str, float]:
     return {} if value is None else {f"{name}_{part}": value[part] for part in ("score", "low", "high")}
+
+
+def _inputs(name: str, examples: dict[str, Any]) -> Inputs:
+    """An example set as a data set, named by its task and its part in the campaign; its hash is the digest."""
+    facts = json.dumps(examples, ensure_ascii=False, sort_keys=True)
+    return Inputs(PARENT, f"{examples['task']} ({name})", name, examples["hash"][:LONGEST_DIGEST], facts)
 
 
 def _json(run: str, path: str, data: Any) -> Artifact:

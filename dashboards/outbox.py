@@ -55,12 +55,23 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """A data set that the run used: its name, what it was used for, a digest of its content, and facts about it."""
+
+    run: str
+    name: str
+    context: str
+    digest: str
+    facts: str
+
+
+@dataclass(frozen=True)
 class EndRun:
     run: str
     status: str
 
 
-Operation = OpenRun | Params | Metrics | Tags | Artifact | EndRun
+Operation = OpenRun | Params | Metrics | Tags | Artifact | Inputs | EndRun
 
 
 def describe(operation: Operation) -> str:
@@ -69,6 +80,8 @@ def describe(operation: Operation) -> str:
             return f"{run}: metrics {', '.join(k for k, _ in values)} at step {step}"
         case Artifact(run, path):
             return f"{run}: artifact {path}"
+        case Inputs(run, name):
+            return f"{run}: data set {name}"
         case EndRun(run, status):
             return f"{run}: status {status}"
         case OpenRun(run):

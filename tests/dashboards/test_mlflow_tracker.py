@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 from dashboards import MlflowTracker, TrackingError, download_profile
 from dashboards.mlflow_runs import PARENT_TAG
+from dashboards.outbox import Inputs
 from ropewalk import Profile
 from search.events import CampaignFailed, CampaignStopped, HeldoutFinished
 
@@ -72,6 +73,23 @@ def test_a_campaign_is_one_finished_run_named_after_it_in_the_experiment_of_its_
     assert tags["ropewalk.model"] == "models/tiny-kv"
     assert tags["ropewalk.status"] == "finished"
     assert finished[0].undelivered == ()
+
+
+def test_the_example_sets_are_data_sets_named_by_their_hash(client, finished):
+    tracker, recording = finished
+    (run,) = parents(client, "quick")
+    listed = {d.dataset.name: d for d in run.inputs.dataset_inputs}
+    examples = recording.events[0].examples
+    assert set(listed) == {f"{e['task']} ({name})" for name, e in examples.items()}
+    for name, made in examples.items():
+        used = listed[f"{made['task']} ({name})"]
+        assert used.dataset.digest == made["hash"][:36]
+        assert json.loads(used.dataset.profile) == made
+        assert {tag.key: tag.value for tag in used.tags} == {"mlflow.data.context": name}
+    for name, used in listed.items():
+        tracker.runs(Inputs("campaign", name, name, used.dataset.digest, "{}"))  # as after an answer that was lost
+    (again,) = parents(client, "quick")
+    assert len(again.inputs.dataset_inputs) == len(examples)
 
 
 def test_every_generation_is_a_point_at_its_step_in_campaign_and_stage(client, finished):
