@@ -74,6 +74,7 @@ class Filler:
     length: int
     counts: PieceCounts = field(init=False)
     ratio: float = field(default=1.0, init=False)  # true tokens per estimated one, of the prompt before
+    tail: int = field(default=0, init=False)  # tokens of its answer or budget
 
     def __post_init__(self) -> None:
         self.counts = PieceCounts(self.tokenizer)
@@ -87,12 +88,11 @@ class Filler:
         build, estimate, fewest, most = draft.build, draft.estimate, draft.fewest, draft.most
         low, high = None, most + 1  # known to fit, known not to fit
         best: Filled | None = None
-        room = self.length
-        count = self._guess(estimate, room, fewest, most)
+        count = self._guess(estimate, fewest, most)
         while True:
             example = build(count)
             size, head = self._measure(example)
-            room = self.length - (size - head)
+            self.tail = size - head
             self.ratio = head / max(estimate(count), 1)
             if size <= self.length:
                 low, best = count, Filled(example, size, count)
@@ -100,13 +100,14 @@ class Filler:
                 raise TaskError("length", self.length, f"at least {size} tokens, which {fewest} {draft.unit} need")
             else:
                 high = count
-            guess = self._guess(estimate, room, fewest, most)
+            guess = self._guess(estimate, fewest, most)
             if low is not None and (guess <= low or high - low == 1):
                 return best
             count = max(min(guess, high - 1), fewest if low is None else low + 1)
 
-    def _guess(self, estimate: Callable[[int], float], room: int, fewest: int, most: int) -> int:
+    def _guess(self, estimate: Callable[[int], float], fewest: int, most: int) -> int:
         """The most units of which the corrected estimate fits, at least `fewest`."""
+        room = self.length - self.tail
         low, high = fewest, most + 1
         while high - low > 1:
             middle = (low + high) // 2
