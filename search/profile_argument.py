@@ -65,6 +65,23 @@ def read(text: str, shape: ModelShape, target_length: int | None) -> ProfileArgu
     return _joined(text, shape, target_length)
 
 
+def check_names(text: str) -> None:
+    """Refuse a name that is none, which needs no model; fields are read with one.
+
+    Raises:
+        ProfileError: one of the parts names neither a published profile nor a method.
+    """
+    for part in JOINED.split(text):
+        name = part.partition(":")[0]
+        if name not in PUBLISHED and name not in METHODS and name not in FIELDS:
+            raise _unknown(name)
+
+
+def _unknown(name: str) -> ProfileError:
+    allowed = nearest(name, dict.fromkeys([*PUBLISHED, *METHODS, *FIELDS]))
+    return ProfileError("profile", name, f"a .json file, or one of {allowed}")
+
+
 def _file(path: Path, shape: ModelShape) -> ProfileArgument:
     profile = load_profile(path)
 
@@ -97,8 +114,7 @@ def _joined(text: str, shape: ModelShape, target_length: int | None) -> ProfileA
         elif name in FIELDS:
             axis = Distance(**_known(name, fields, Distance))
         else:
-            allowed = nearest(name, dict.fromkeys([*PUBLISHED, *METHODS, *FIELDS]))
-            raise ProfileError("profile", name, f"a .json file, or one of {allowed}")
+            raise _unknown(name)
         if isinstance(axis, Frequency):
             frequency = _once(text, frequency, axis)
         else:

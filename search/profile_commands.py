@@ -5,8 +5,8 @@ import json
 import sys
 from typing import Any
 
-from ropewalk import ModelShape, Profile, load_profile
-from ropewalk.published import PUBLISHED, Published, provenance
+from ropewalk import ModelShape, Profile, ProfileError, load_profile
+from ropewalk.published import PUBLISHED, Published, provenance, resolve_length
 from search import profile_argument
 from search.errors import CampaignError
 
@@ -31,10 +31,13 @@ def add(commands: Any) -> None:
 
 
 def _what(parser: argparse.ArgumentParser, model: str) -> None:
-    parser.add_argument("profile", metavar="NAME_OR_FILE")
+    parser.add_argument("profile", metavar="NAME_OR_FILE", help="a .json file, a published name, or name:field=value,…")
     parser.add_argument("--model", help=model)
     parser.add_argument(
-        "--target-length", type=int, metavar="N", help="tokens, of a published profile (default: what it is for)"
+        "--target-length",
+        type=int,
+        metavar="N",
+        help="tokens, of all but a file (default: those a published profile is for, where its source names them)",
     )
 
 
@@ -83,7 +86,9 @@ def _show(args: argparse.Namespace) -> int:
         data = {
             **provenance(args.profile, {}),
             "made_for": _made_for(known),
-            "target_length": known.target_length,
+            "target_length": known.target_length
+            if args.target_length is None
+            else resolve_length(args.profile, args.target_length),
             "distance" if known.distance else "frequency": known.settings(),
         }
         print("settings; --model makes a profile file of them", file=sys.stderr)
@@ -108,9 +113,16 @@ def _check(args: argparse.Namespace) -> int:
 
 def _made(args: argparse.Namespace) -> Profile:
     """The profile that the name stands for on the model."""
+    profile_argument.check_names(args.profile)
     if args.model is None:
         raise CampaignError("--model", None, f"the model to make {args.profile} for; only a file does without")
-    return profile_argument.read(args.profile, _shape(args), args.target_length).build()
+    shape = _shape(args)
+    try:
+        return profile_argument.read(args.profile, shape, args.target_length).build()
+    except ProfileError as error:
+        if error.field == "target_length":
+            raise CampaignError("--target-length", error.value, error.allowed) from error
+        raise
 
 
 def _shape(args: argparse.Namespace) -> ModelShape:

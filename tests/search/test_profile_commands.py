@@ -55,6 +55,29 @@ def test_without_a_model_only_a_file_can_be_checked(capsys):
     assert "--model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", ["show", "check"])
+@pytest.mark.parametrize("text", ["selfextend", "selfextend:window=8", "yarn:factor=2+self_extnd:window=8"])
+def test_a_misspelt_name_is_told_before_a_model_is_asked_for(action, text, capsys):
+    assert main(["profile", action, text]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean self_extend?" in error
+    assert "--model" not in error
+
+
+def test_a_length_that_is_missing_or_too_long_is_told_by_its_option(folder, capsys):
+    assert main(["profile", "show", "dca", "--model", folder]) == 2
+    assert "--target-length: got nothing" in capsys.readouterr().err
+    assert main(["profile", "check", "rerope:window=8", "--model", folder, "--target-length", "0"]) == 2
+    assert "--target-length: got 0" in capsys.readouterr().err
+
+
+def test_settings_are_shown_for_the_length_asked_for(capsys):
+    assert main(["profile", "show", "dca", "--target-length", "512"]) == 0
+    assert json.loads(capsys.readouterr().out)["target_length"] == 512
+    assert main(["profile", "show", "dpe-llama-3-8b", "--target-length", "999999"]) == 2
+    assert "at most 131072" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "frequency", "distance"),
     [
