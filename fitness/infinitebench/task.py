@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fitness import splits
-from fitness.encoding import longest, token_ids
+from fitness.encoding import longest
 from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
 from fitness.generation import MARGIN
@@ -85,8 +85,7 @@ class InfiniteBenchTask(BaseModel):
         if self.file is None:
             examples, length = self._made(tokenizer, seed, split)
             return ExampleSet(self.task, split, seed, length, tuple(examples))
-        examples, notes = self._read(tokenizer, seed, split)
-        length = max(longest(tokenizer, example) for example in examples)
+        examples, length, notes = self._read(tokenizer, seed, split)
         return ExampleSet(self.task, split, seed, length, tuple(examples), notes)
 
     def _made(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], int]:
@@ -115,24 +114,26 @@ class InfiniteBenchTask(BaseModel):
             examples += found
         return examples, filled
 
-    def _read(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], tuple[str, ...]]:
+    def _read(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], int, tuple[str, ...]]:
+        """The examples, cut to the length, that of the longest, and what was lost."""
         file = self._path()
         units = units_of(file, self.name, split, self.contexts, self.questions, seed)
         built: dict[int, list[Example]] = {}
-        cut = lost = 0
+        cut = lost = length = 0
         for unit, context in contexts(file, self.name, units):
             whole = self._examples(tokenizer, f"context-{unit.number}", context, unit.questions)
-            fitted = [self._fitted(tokenizer, example) for example in whole]
-            cut += fitted != whole
+            fitted, sizes = zip(*(self._fitted(tokenizer, example) for example in whole), strict=True)
+            length = max(length, *sizes)
+            cut += any(one is not other for one, other in zip(fitted, whole, strict=True))
             if self.name in RETRIEVAL:
                 lost += sum(_lost(*pair) for pair in zip(whole, fitted, strict=True))
-            built[unit.number] = fitted
+            built[unit.number] = list(fitted)
         notes = []
         if cut:
             notes.append(f"{self.name}: {cut} of {len(units)} contexts lost their middle to fit {self.length} tokens")
         if lost:
             notes.append(f"{self.name}: {lost} answers stood in what was cut, and cannot be found")
-        return [example for unit in units for example in built[unit.number]], tuple(notes)
+        return [example for unit in units for example in built[unit.number]], length, tuple(notes)
 
     def _path(self) -> str:
         folder = Path(self.file)
@@ -178,25 +179,26 @@ class InfiniteBenchTask(BaseModel):
         needed = len(tokenizer(answer, add_special_tokens=False, verbose=False).input_ids)
         return max(published, needed) if kind == "short" else min(published, needed + MARGIN)
 
-    def _fitted(self, tokenizer: Any, example: Example) -> Example:
-        """The example with the middle of its context cut out, as far as its longest question needs it."""
-        size = longest(tokenizer, example)
-        if size <= self.length:
-            return example
-        prompts = [question.prompt for question in example.questions]
-        counts = [len(token_ids(tokenizer, prompt)) for prompt in prompts]
-        prompt = prompts[counts.index(max(counts))]
-        text = example.context + prompt
-        spare = size - len(token_ids(tokenizer, text))  # tokens of the answer or its budget, more or less
-        room = self.length - spare
+    def _fitted(self, tokenizer: Any, example: Example) -> tuple[Example, int]:
+        """The example with the middle of its context cut out, as far as its longest question needs it; its tokens."""
+        if not tokenizer.is_fast and (size := longest(tokenizer, example)) <= self.length:
+            return example, size
+        prompts, answers = ([getattr(q, of) for q in example.questions] for of in ("prompt", "answer"))
+        asked, answered = (list(map(len, tokenizer(texts).input_ids)) for texts in (prompts, answers))
+        reaches = [max(count, q.budget or 0) for count, q in zip(answered, example.questions, strict=True)]
+        most = max(range(len(prompts)), key=lambda i: asked[i] + reaches[i])
+        prompt, spare = prompts[most], reaches[most]
+        text, room = example.context + prompt, self.length - spare
         while (places := middle_cut(tokenizer, text, room, len(prompt))) is not None:
             front, back = places
-            fitted = replace(example, context=text[:front] + example.context[back:])
-            excess = longest(tokenizer, fitted) - self.length
-            if excess <= 0:
-                return fitted
-            room -= excess
-        needed = max(counts) + spare
+            fitted = example
+            if back < len(text):
+                fitted = replace(example, context=text[:front] + example.context[back:])
+            size = longest(tokenizer, fitted)
+            if size <= self.length:
+                return fitted, size
+            room -= size - self.length
+        needed = asked[most] + spare
         raise TaskError("length", self.length, f"more than {needed} tokens, which the question and its answer take")
 
 

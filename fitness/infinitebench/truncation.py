@@ -9,9 +9,16 @@ from typing import Any
 from fitness.encoding import token_ids
 from fitness.errors import TaskError
 
+CHARACTERS = 6  # tokenised at first for each token that is kept; twice as many if that is too few
+SEAM = 32  # tokens at the inner edge of an end that the missing rest may have changed
+
+Places = list[tuple[int, int]]  # start and end in the text of each token; special ones stand at 0
+
 
 def middle_cut(tokenizer: Any, text: str, room: int, tail: int) -> tuple[int, int] | None:
     """Where to cut so that `text[:front] + text[back:]` has at most `room` tokens; None if the tail alone has more.
+
+    Of a text much longer than that only its ends are tokenised.
 
     Args:
         tail: characters at the end that are kept whatever they take: the question.
@@ -19,16 +26,18 @@ def middle_cut(tokenizer: Any, text: str, room: int, tail: int) -> tuple[int, in
     Raises:
         TaskError: the tokenizer does not know the places of its tokens.
     """
-    places = _places(tokenizer, text)
-    if len(places) <= room:
+    if room < 1:
+        return None
+    first, last = _ends(tokenizer, text, room, tail)
+    if first is last and len(first) <= room:
         return len(text), len(text)
-    asked = sum(end > len(text) - tail for _, end in places)  # tokens of the tail, one that reaches into it among them
+    asked = sum(end > len(text) - tail for _, end in last)  # tokens of the tail, one that reaches into it among them
     kept = room
     while kept >= asked:
         rest = max(kept - kept // 2, asked)
         half = kept - rest
-        front = places[half - 1][1] if half else 0
-        back = max(min(places[len(places) - rest][0], len(text) - tail), front)
+        front = first[half - 1][1] if half else 0
+        back = max(min(last[len(last) - rest][0], len(text) - tail), front)
         size = len(token_ids(tokenizer, text[:front] + text[back:]))
         if size <= room:
             return front, back
@@ -43,8 +52,21 @@ def beginning(tokenizer: Any, text: str, tokens: int) -> str:
     return text[: _encoded(tokenizer, text, add_special_tokens=False)["offset_mapping"][tokens - 1][1]]
 
 
-def _places(tokenizer: Any, text: str) -> list[tuple[int, int]]:
-    """Start and end in the text of each token, without those that `token_ids` takes off; special ones stand at 0."""
+def _ends(tokenizer: Any, text: str, room: int, tail: int) -> tuple[Places, Places]:
+    """Tokens of the beginning and of the end, enough for either half of the room and for the tail; or twice all."""
+    size = max(CHARACTERS * room // 2, 2 * tail)
+    while 2 * size < len(text):
+        first, last = _places(tokenizer, text[:size]), _places(tokenizer, text[-size:])
+        if min(len(first), len(last)) > room // 2 + SEAM:
+            shift = len(text) - size
+            return first, [(start + shift, end + shift) for start, end in last]
+        size *= 2
+    whole = _places(tokenizer, text)
+    return whole, whole
+
+
+def _places(tokenizer: Any, text: str) -> Places:
+    """Of the tokens that `token_ids` gives."""
     encoded = _encoded(tokenizer, text)
     ids, end = encoded["input_ids"], tokenizer.eos_token_id
     count = len(ids)
