@@ -9,11 +9,10 @@ from ropewalk.dense import attend_dense
 from ropewalk.errors import PatchError
 from ropewalk.forwards import Forward
 from ropewalk.geometry import Geometry, make_geometry
-from ropewalk.kernels import Kernel, Request, choose
-from ropewalk.layer import Keys, Layer, Where
-from ropewalk.rotate import Rotator
+from ropewalk.kernels import Kernel, Request, Scores, choose
+from ropewalk.rotated import Keys, RotatedLayer, Where
 from ropewalk.single import attend_single
-from ropewalk.tiled import attend_tiled
+from ropewalk.tiled import Tiled
 
 FEW_QUERIES = 16
 """Up to so many queries, making a version of all keys for each query head costs more than explicit scores."""
@@ -24,8 +23,7 @@ class Call:
     """What the attention of one layer has to know in one forward.
 
     Attributes:
-        layer: how it attends.
-        rotator: what it rotates with.
+        layer: how it attends, and what it rotates with.
         position_ids: integers [batch or 1, tokens].
         forward: keeps what all layers of the forward have in common.
         backend: of `ropewalk.kernels`.
@@ -33,8 +31,7 @@ class Call:
         offsets: position − index of the tokens of that cache, as far as met.
     """
 
-    layer: Layer
-    rotator: Rotator
+    layer: RotatedLayer
     position_ids: torch.Tensor
     forward: Forward
     backend: str
@@ -44,7 +41,7 @@ class Call:
     def store(self, k: torch.Tensor, past: int, offsets: set[int]) -> torch.Tensor:
         """New keys as they are cached, behind `past` others."""
         self.past, self.offsets = past, offsets
-        return self.layer.store(k, self.forward.where(self.position_ids, k.shape[0]), self.rotator).tensor
+        return self.layer.store(k, self.forward.where(self.position_ids, k.shape[0])).tensor
 
     def attend(
         self,
@@ -52,8 +49,7 @@ class Call:
         k: torch.Tensor,
         v: torch.Tensor,
         mask: torch.Tensor | None,
-        scale: float,
-        softcap: float | None = None,
+        scores: Scores,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Output [batch, heads, tokens, D] in q's dtype.
@@ -63,7 +59,7 @@ class Call:
             k: keys [batch, kv heads, keys, D]; stored ones when there is a cache.
             v: values [batch, kv heads, keys, D].
             mask: as `ropewalk.geometry.make_geometry` takes it.
-            softcap: c: scores s become c·tanh(s/c).
+            scores: what is done to scores.
             sinks: a score for each query head, [heads], that takes weight and has no value.
         """
         batch, _, tokens, _ = q.shape
@@ -79,23 +75,23 @@ class Call:
         )
         if self.past is not None:
             self._check_offsets(geometry, self.past - first)
-        kernel = self._kernel(q, v, softcap)
+        kernel = self._kernel(q, v, scores.softcap)
         single = tokens == 1 and self.past is not None and (kernel is None or self._mixes or self._small(q))
         dense = kernel is None or (self._mixes and tokens <= FEW_QUERIES)
         if geometry.runs is None or (dense and not single):
             queries, positions = _wheres(geometry, batch, tokens)
             keys = Keys(k, self.past is not None, positions)
-            out, lse = attend_dense(self.layer, self.rotator, q, keys, v, queries, geometry, scale, softcap)
+            out, lse = attend_dense(self.layer, scores, geometry, q, keys, v, queries)
             return _with_sinks(out, lse, sinks).to(q.dtype)
         whole = None
         for run in geometry.runs:
             rows, begin, end = _rows(run.rows, batch), run.query - first, run.stop - first
             keys = Keys(k[rows, :, run.start : run.stop], self.past is not None, run.keys)
-            given = (self.layer, self.rotator, q[rows, :, begin:end], keys, v[rows, :, run.start : run.stop])
+            given = (q[rows, :, begin:end], keys, v[rows, :, run.start : run.stop], run.queries)
             if single:
-                part = attend_single(*given, run.queries, scale, softcap, sinks)
+                part = attend_single(self.layer, scores, *given, sinks)
             else:
-                part = _with_sinks(*attend_tiled(*given, run.queries, scale, softcap, kernel), sinks)
+                part = _with_sinks(*Tiled(self.layer, scores, kernel).attend(*given), sinks)
             if part.shape[0] == batch and end - begin == tokens:
                 return part.to(q.dtype)
             if whole is None:  # what is padding stays 0
@@ -127,12 +123,12 @@ class Call:
 
     @property
     def _mixes(self) -> bool:
-        return self.layer.mixes(self.layer.regions[-1])
+        return self.layer.plan.mixes(self.layer.plan.regions[-1])
 
     def _kernel(self, q: torch.Tensor, v: torch.Tensor, softcap: float | None) -> Kernel | None:
         if torch.is_grad_enabled() and (q.requires_grad or v.requires_grad):
             return None
-        return choose(self.backend, Request(q.device.type, q.dtype, self.layer.head_dim, v.shape[-1], softcap))
+        return choose(self.backend, Request(q.device.type, q.dtype, self.layer.plan.head_dim, v.shape[-1], softcap))
 
 
 def _with_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:

@@ -26,6 +26,7 @@ from ropewalk.interface import IMPLEMENTATION, KEYWORD, CacheView, PrivateConfig
 from ropewalk.layer import Layer
 from ropewalk.profile import Profile
 from ropewalk.rotate import KeptTables, Rotator
+from ropewalk.rotated import RotatedLayer
 from ropewalk.tables import RotaryTables
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -125,7 +126,7 @@ class DistanceHook(LayerHook):
         dtype = torch.promote_types(own[0].dtype, torch.float32)
         rotator = Rotator(inv_freq, attention_scaling, dtype, self.kept)
         forward = self.forwards.of(own[0])
-        call = Call(self.plan, rotator, position_ids, forward, self.backend)
+        call = Call(RotatedLayer(self.plan, rotator), position_ids, forward, self.backend)
         args = tuple(CacheView(item, call) if isinstance(item, Cache) else item for item in args)
         kwargs = {name: CacheView(item, call) if isinstance(item, Cache) else item for name, item in kwargs.items()}
         return args, {**kwargs, "position_embeddings": forward.identity(own), KEYWORD: call}

@@ -16,6 +16,7 @@ from transformers.masking_utils import causal_mask_function, prepare_padding_mas
 
 from ropewalk.attention import Call
 from ropewalk.errors import PatchError
+from ropewalk.kernels import Scores
 
 IMPLEMENTATION = "ropewalk"
 KEYWORD = "ropewalk"
@@ -50,7 +51,7 @@ def attention(
     # Under autocast the projections give a lower precision, which queries and keys lose again by their cos and sin.
     query, key = query.to(value.dtype), key.to(value.dtype)
     with _without_autocast(query.device.type):
-        out = ropewalk.attend(query, key, value, attention_mask, scale, softcap, s_aux)
+        out = ropewalk.attend(query, key, value, attention_mask, Scores(scale, softcap), s_aux)
     return out.transpose(1, 2).contiguous(), None
 
 

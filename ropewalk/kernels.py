@@ -21,6 +21,14 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, bool, float 
 
 
 @dataclass(frozen=True)
+class Scores:
+    """What becomes of a product of query and key: times `scale`, then, with a soft cap c, c·tanh(score/c)."""
+
+    scale: float
+    softcap: float | None = None
+
+
+@dataclass(frozen=True)
 class Request:
     """What a kernel would be asked for."""
 

@@ -7,19 +7,17 @@ stored key serves query heads that choose different dimension pairs.
 
 import torch
 
-from ropewalk.layer import Keys, Layer
-from ropewalk.rotate import Rotator
+from ropewalk.kernels import Scores
+from ropewalk.rotated import Keys, RotatedLayer
 
 
 def attend_single(
-    layer: Layer,
-    rotator: Rotator,
+    layer: RotatedLayer,
+    scores: Scores,
     q: torch.Tensor,
     keys: Keys,
     v: torch.Tensor,
     query: range,
-    scale: float,
-    softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention of the query at the position of the last key.
@@ -29,7 +27,6 @@ def attend_single(
         keys: stored ones at consecutive positions.
         v: values [batch, kv heads, keys, D].
         query: its position.
-        softcap: c: scores s become c·tanh(s/c).
         sinks: scores [heads] that take weight and have no value.
 
     Returns:
@@ -37,20 +34,20 @@ def attend_single(
     """
     dtype = torch.promote_types(q.dtype, torch.float32)
     batch, heads = q.shape[:2]
-    q = layer.scaled(q, query) * scale  # before the product: scores that are still to be scaled overflow float16
+    q = layer.scaled(q, query) * scores.scale  # before the product: unscaled scores can overflow float16
     parts: dict[int, torch.Tensor] = {}
-    for region in layer.regions:
-        pairs = region.pairs.within(layer.sliding_window)
+    for region in layer.plan.regions:
+        pairs = region.pairs.within(layer.plan.sliding_window)
         for tile in pairs.tiles(query.start, 1, keys.positions.start) if pairs is not None else ():
-            rotated, seen = layer.stored_query_key(q, keys.cut(tile.key, tile.key + tile.keys), region, query, rotator)
+            rotated, seen = layer.stored_query_key(q, keys.cut(tile.key, tile.key + tile.keys), region, query)
             packed = rotated.view(batch, v.shape[1], -1, rotated.shape[-1])
             parts[tile.key] = packed @ seen.transpose(2, 3)
     first = min(parts)
-    scores = torch.cat([parts[key] for key in sorted(parts)], dim=-1).to(dtype)
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
+    found = torch.cat([parts[key] for key in sorted(parts)], dim=-1).to(dtype)
+    if scores.softcap is not None:
+        found = scores.softcap * torch.tanh(found / scores.softcap)
     if sinks is not None:
         sink = sinks.to(dtype).view(1, v.shape[1], -1, 1).expand(batch, -1, -1, -1)
-        scores = torch.cat((scores, sink), dim=-1)
-    weights = scores.softmax(dim=-1)[..., : v.shape[2] - first].to(v.dtype)
+        found = torch.cat((found, sink), dim=-1)
+    weights = found.softmax(dim=-1)[..., : v.shape[2] - first].to(v.dtype)
     return (weights @ v[:, :, first:]).view(batch, heads, 1, -1)
