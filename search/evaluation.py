@@ -18,7 +18,7 @@ from fitness.chat import ChatTemplate, chosen, under_template
 from fitness.errors import TaskError
 from fitness.examples import ExampleSet
 from fitness.store import ExampleStore
-from fitness.tasks import TASKS, Fitness, Task
+from fitness.tasks import SIZES, TASKS, Fitness, Task
 from ropewalk import ModelShape, Profile
 from search import task_argument
 from search.complaints import explain
@@ -134,7 +134,7 @@ def request(
             raise CampaignError("--length", length, "each length once, at least 2 tokens")
     given = task_argument.read(tasks)
     for argument in given:
-        if argument.optional and not (lengths or argument.fields.get("length") or argument.fields.get("pairs")):
+        if argument.optional and not (lengths or any(argument.fields.get(size) is not None for size in SIZES)):
             raise CampaignError("--length", None, f"a length with --task {argument.text}")
         if lengths:
             argument.fields["length"] = lengths[-1]

@@ -109,10 +109,10 @@ def _build(
 
 
 def _check_disjoint(sets: dict[str, ExampleSet]) -> None:
-    """What a set shows the model must not stand in another: its contexts, or the texts themselves where there is no
-    context."""
+    """What a set shows the model must not stand in another: its contexts, or the texts and questions where there is
+    no context."""
     owner: dict[str, str] = {}
     for name, examples in sets.items():
-        for shown in {e.context or q.answer for e in examples.examples for q in e.questions}:
+        for shown in {e.context or q.prompt + q.answer for e in examples.examples for q in e.questions}:
             if owner.setdefault(shown, name) != name:
                 raise CampaignError("fitness", f"{owner[shown]} and {name} share a context", "disjoint example sets")

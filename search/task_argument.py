@@ -21,7 +21,7 @@ import yaml
 from pydantic import ValidationError
 
 from fitness.composite import CompositeTask
-from fitness.tasks import TASKS
+from fitness.tasks import SIZES, TASKS
 from ropewalk.errors import nearest
 from search.complaints import explain
 from search.errors import CampaignError
@@ -116,7 +116,7 @@ def _sections(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(section, dict) for section in sections):
         raise CampaignError("--task", str(path), "a YAML file with a section `fitness` or a list `tasks` of sections")
     for section in sections:
-        if section.get("length") is None and section.get("pairs") is None and data.get("target_length") is not None:
+        if all(section.get(size) is None for size in SIZES) and data.get("target_length") is not None:
             section["length"] = data["target_length"]
     return [dict(one) for section in sections for one in _alone(section)]
 

@@ -1,13 +1,20 @@
 """What is checked before any worker starts: the example sets and where their errors point."""
 
+import json
+from pathlib import Path
+
 import pytest
+from transformers import AutoTokenizer
 
 from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
+from fitness.mdqa import MDQATask
 from ropewalk import ModelShape
 from search import preparation
 from search.errors import CampaignError
 from tests.search.fake import SHAPE, campaign
+
+TINY_KV = Path(__file__).parents[2] / "models/tiny-kv"
 
 
 class Task:
@@ -30,9 +37,8 @@ class Task:
 
 @pytest.fixture
 def prepare(monkeypatch):
-    monkeypatch.setattr(preparation, "load_tokenizer", lambda spec: None)
-
-    def make(task, target_length=1024, trained_length=256):
+    def make(task, target_length=1024, trained_length=256, tokenizer=None):
+        monkeypatch.setattr(preparation, "load_tokenizer", lambda spec: tokenizer)
         shape = ModelShape(**{**SHAPE.to_dict(), "trained_length": trained_length})
         monkeypatch.setattr(preparation, "read_shape", lambda spec: shape)
         return preparation.prepare(campaign(target_length=target_length).model_copy(update={"fitness": task}))
@@ -44,6 +50,19 @@ def test_sets_without_contexts_are_told_apart_by_their_texts(prepare):
     assert set(prepare(Task()).sets) == {"search", "heldout", "guard"}
     with pytest.raises(CampaignError, match="search and heldout share a context"):
         prepare(Task(same=True))
+
+
+def test_questions_without_a_context_may_have_the_same_answer(prepare, tmp_path):
+    document = {"title": "t", "isgold": True}
+    lines = [
+        {"question": f"in which year was {i}", "answers": ["1912"], "ctxs": [{**document, "text": f"{i} was in 1912"}]}
+        for i in range(40)
+    ]
+    file = tmp_path / "oracle.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = MDQATask(file=str(file), documents=0, contexts=3)
+    sets = prepare(task, tokenizer=AutoTokenizer.from_pretrained(TINY_KV)).sets
+    assert {q.answer for made in sets.values() for e in made.examples for q in e.questions} == {" 1912"}
 
 
 @pytest.mark.parametrize(

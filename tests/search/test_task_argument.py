@@ -54,6 +54,12 @@ def test_all_holds_every_family_and_gives_each_task_the_fields_that_were_written
     assert all(one.optional and one.fields["contexts"] == 3 for one in found)
 
 
+def test_a_section_that_says_no_size_is_at_the_target_length(tmp_path):
+    file = tmp_path / "t.yaml"
+    file.write_text("target_length: 64\ntasks: [{task: kv}, {task: kv, pairs: 3}, {task: mdqa, file: f, documents: 0}]")
+    assert [one.fields.get("length") for one in read([str(file)])] == [64, None, None]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
