@@ -29,7 +29,8 @@ def test_an_interval_to_one_side_stays_so():
 def several(count):
     names = ["unchanged model", *(f"linear:factor={i}" for i in range(2, 2 + count))]
     tasks = {"ruler vt": "h1", "ruler cwe": "h2"}
-    made = {"metric": "exact", "asked_length": 96, "length": 95, "n": 6, "contexts": 3, "seed": 5, "notes": ["easy"]}
+    made = {"metric": "exact", "scoring": "generation", "asked_length": 96, "length": 95, "n": 6, "contexts": 3}
+    made |= {"seed": 5, "notes": ["easy"]}
     rows = []
     for task, examples in tasks.items():
         for i, name in enumerate(names):
@@ -58,7 +59,7 @@ def test_several_tasks_are_rows_and_profiles_columns_with_their_mean_below():
     assert "2 tasks at 96 tokens on tiny, seed 5, 95% intervals" in text
     lines = [line.strip() for line in text.splitlines()]
     vt = next(line for line in lines if line.startswith("ruler vt"))
-    assert vt.split()[:5] == ["ruler", "vt", "exact", "answers", "95"]
+    assert vt.split()[:5] == ["ruler", "vt", "score", "of", "outputs"]
     assert vt.count("0.500 [0.400, 0.600]") == 3
     assert vt.count("*") == 2
     cwe = next(line for line in lines if line.startswith("ruler cwe"))
@@ -67,7 +68,7 @@ def test_several_tasks_are_rows_and_profiles_columns_with_their_mean_below():
     assert mean.count("0.500 [0.400, 0.600]") == 2
     assert mean.endswith("–")
     assert "linear:factor=3 failed on ruler cwe: no memory" in text
-    assert "ruler vt: easy" in text
+    assert "ruler vt, ruler cwe: easy" in text
     assert "ruler qa_1 left out: it needs squad: a file" in text
 
 

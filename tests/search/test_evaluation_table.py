@@ -32,7 +32,14 @@ DATA = {
     "left_out": {},
     "sets": [
         {
-            **{"task": "kv", "metric": "exact", "hash": "h", "asked_length": 100, "length": 96},
+            **{
+                "task": "kv",
+                "metric": "exact",
+                "scoring": "teacher_forcing",
+                "hash": "h",
+                "asked_length": 100,
+                "length": 96,
+            },
             **{"n": 6, "contexts": 3, "seed": 5, "notes": []},
         }
     ],
