@@ -35,6 +35,19 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Early(_Section):
+    """Another metric to select by at first: a smooth one shows a slope where hardly any answer is right yet.
+
+    Attributes:
+        metric: read off the same scores, so that it costs nothing.
+        generations: that are selected by it, the first population included. Then everything seen is ranked anew by the
+            campaign's metric, which alone decides what is reported.
+    """
+
+    metric: Literal["likelihood", "perplexity"] = "likelihood"
+    generations: int = Field(ge=1)
+
+
 class GeneticStage(GeneticSettings):
     """A stage that searches one factor per layer, for one frequency method, on a curve."""
 
@@ -42,6 +55,7 @@ class GeneticStage(GeneticSettings):
     name: str = Field("genetic", pattern=r"^[a-z0-9][a-z0-9_-]*$")
     method: CurveMethod = "linear"
     space: CurveSpace = CurveSpace()
+    early: Early | None = None
 
     @model_validator(mode="after")
     def _identity_is_reachable(self) -> "GeneticStage":
@@ -110,7 +124,21 @@ class Campaign(_Section):
         length = self.fitness.length
         if length is not None and length > self.target_length:
             raise CampaignError("fitness.length", length, f"at most target_length {self.target_length}")
+        for i, stage in enumerate(self.stages):
+            if stage.early is not None:
+                self._check_early(f"stages.{i}.early", stage, stage.early)
         return self
+
+    def _check_early(self, field: str, stage: GeneticStage, early: Early) -> None:
+        if self.fitness.scoring != "teacher_forcing":
+            raise CampaignError(
+                field, early.metric, "nothing but with scoring: teacher_forcing, which gives likelihoods"
+            )
+        if early.metric == self.fitness.metric:
+            raise CampaignError(f"{field}.metric", early.metric, "another metric than fitness.metric")
+        if early.generations > stage.generations:
+            allowed = f"at most {stage.generations}, the stage's generations"
+            raise CampaignError(f"{field}.generations", early.generations, allowed)
 
     @property
     def budget(self) -> int:

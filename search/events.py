@@ -59,7 +59,8 @@ class EvaluationFinished:
 class GenerationFinished:
     """A generation is complete and in the checkpoint. Statistics are over the individuals that have a score.
 
-    `failed` counts those without one, `infeasible` those of them that the guard refused.
+    `failed` counts those without one, `infeasible` those of them that the guard refused. `selected_by` is the metric
+    that the population was selected by where it is not the campaign's; scores are in the campaign's all the same.
     """
 
     stage: str
@@ -76,6 +77,7 @@ class GenerationFinished:
     best_factors: tuple[float, ...]
     control_points: tuple[tuple[float, float], ...]
     infeasible: int = 0
+    selected_by: str | None = None
 
 
 @dataclass(frozen=True)

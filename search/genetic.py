@@ -131,6 +131,14 @@ class Genetic:
         self.logbook.record(generation=self.generation, evaluations=len(proposals), failed=failed, **record)
         return self.logbook[-1]
 
+    def rank_anew(self, scores: Callable[[Genome], float | None]) -> None:
+        """From here on by other scores: everything seen is ranked by them, and the best become the population."""
+        members = [Member(genome, score) for genome in self.seen if (score := scores(genome)) is not None]
+        members.sort(key=lambda member: -member.fitness.values[0])
+        self.population = members[: self.settings.population]
+        self.hall_of_fame.clear()
+        self.hall_of_fame.update(members)
+
     @property
     def best(self) -> tuple[Genome, float]:
         member = self.hall_of_fame[0]

@@ -128,6 +128,7 @@ class Runner:
                 emit=(lambda event: None) if name == "feasibility" else self._emit,
                 stop=self.stop,
             )
+        self.boards["search"].also = sorted({s.early.metric for s in self.campaign.stages if s.early is not None})
         if guard.enforce:
             identity = Profile.identity(self.shape, self.campaign.target_length)
             self.boards["search"].judge = Guard(self.boards["feasibility"], identity, guard.tolerance, fitness.metric)
@@ -195,8 +196,7 @@ class Runner:
             label = f"{stage.method}, {stage.space.curve} curve of {stage.space.control_points} points"
 
             def save(event: GenerationFinished, run: StageRun = run, label: str = label) -> None:
-                genome, score = run.genetic.best
-                self._consider(run.profile(genome), score, label)
+                self._consider(*run.best(self.boards["search"]), label)
                 self._remember(event)
 
             profile, score = run.run(self.boards["search"], self._emit, save)

@@ -6,13 +6,13 @@ The outcome does not depend on the order in which the pieces come back.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from fitness.examples import ExampleSet
 from fitness.measures import Measure, overall
-from fitness.scoring import Score
+from fitness.scoring import METRICS, Score
 from ropewalk import Profile
 from search.events import EvaluationFinished, Listener
 from workers.evaluator import Evaluator
@@ -31,12 +31,14 @@ class Outcome:
         score: the metric over all questions; None if the candidate failed or is infeasible.
         reason: why there is no score.
         infeasible: it ran, and does more harm than the guard allows.
+        also: further metrics of the same scores, by name.
     """
 
     score: float | None
     reason: str | None
     scores: tuple[Score, ...] = ()
     infeasible: bool = False
+    also: Mapping[str, float] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -57,6 +59,7 @@ class Scoreboard:
         emit: takes an `EvaluationFinished` for each outcome.
         stop: asked between results; True ends the work with `Interrupted`.
         judge: whose refusals are infeasible; None scores every candidate.
+        also: names of further metrics to keep.
     """
 
     def __init__(
@@ -71,9 +74,10 @@ class Scoreboard:
         emit: Listener,
         stop: Callable[[], bool],
         judge: Judge | None = None,
+        also: Sequence[str] = (),
     ):
         self.evaluator, self.name, self.examples = evaluator, name, examples
-        self.overall, self.keep_scores, self.judge = overall(measure), keep_scores, judge
+        self.overall, self.keep_scores, self.judge, self.also = overall(measure), keep_scores, judge, tuple(also)
         self.scorings = [
             scoring if isinstance(measure, str) else measure.scoring_of(example.id) for example in examples.examples
         ]
@@ -119,7 +123,8 @@ class Scoreboard:
         value = None if reason else float(self.overall(scores))
         if value is not None and not math.isfinite(value):
             value, reason = None, f"the metric is {value}"
-        self._remember(key, Outcome(value, reason, scores if self.keep_scores else ()), stage)
+        also = {} if value is None else {name: float(METRICS[name](scores)) for name in self.also}
+        self._remember(key, Outcome(value, reason, scores if self.keep_scores else (), also=also), stage)
 
     def _remember(self, key: str, outcome: Outcome, stage: str) -> None:
         self.outcomes[key] = outcome
@@ -134,7 +139,7 @@ class Scoreboard:
         return {
             "tokens": self.tokens,
             "outcomes": {
-                key: [o.score, o.reason, [list(asdict(s).values()) for s in o.scores], o.infeasible]
+                key: [o.score, o.reason, [list(asdict(s).values()) for s in o.scores], o.infeasible, o.also]
                 for key, o in self.outcomes.items()
             },
         }
@@ -142,6 +147,6 @@ class Scoreboard:
     def restore(self, state: dict[str, Any]) -> None:
         self.tokens = state["tokens"]
         self.outcomes = {
-            key: Outcome(score, reason, tuple(Score(*fields) for fields in scores), infeasible)
-            for key, (score, reason, scores, infeasible) in state["outcomes"].items()
+            key: Outcome(score, reason, tuple(Score(*fields) for fields in scores), infeasible, also)
+            for key, (score, reason, scores, infeasible, also) in state["outcomes"].items()
         }
