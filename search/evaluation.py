@@ -78,6 +78,7 @@ class Measured:
         return {
             "task": self.name,
             "metric": self.task.metric,
+            "scoring": self.task.scoring,
             "length": self.examples.length,
             "asked_length": self.asked,
             "contexts": self.examples.num_contexts,

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from search.figures import LEVEL, SCORES, interval
+from search.figures import LEVEL, interval, score_name
 
 CELL = 24  # columns of `−0.335 [−0.397, −0.275] *`, which no line break may cut
+GAP = 3  # between two columns
 
 
 def show(data: dict[str, Any], say: Callable[[str], None], console: Console) -> None:
@@ -21,7 +22,7 @@ def show(data: dict[str, Any], say: Callable[[str], None], console: Console) -> 
         means = {mean["name"]: mean for mean in data["means"] if mean["asked_length"] == length}
         say(_title(data, length, sets))
         first, *others = dict.fromkeys(row["name"] for row in rows.values())
-        room = max((console.width - _left(sets)) // (CELL + 2) - 1, 1)
+        room = max((console.width - _left(sets)) // (CELL + GAP) - 1, 1)
         for start in range(0, max(len(others), 1), room):
             console.print(_table([first, *others[start : start + room]], sets, rows, means))
 
@@ -36,8 +37,17 @@ def _title(data: dict[str, Any], length: int | None, sets: list[dict[str, Any]])
 
 def _left(sets: list[dict[str, Any]]) -> int:
     """Width of the columns that say what was measured."""
-    widest = max(len(made["task"]) for made in sets)
-    return widest + max(len(SCORES.get(made["metric"], made["metric"])) for made in sets) + len("tokens" + "n") + 10
+    widths = (
+        max(len(made["task"]) for made in [*sets, {"task": _mean(len(sets))}]),
+        max(len(score_name(made["metric"], made["scoring"])) for made in sets),
+        max(len(str(made["length"])) for made in [*sets, {"length": "tokens"}]),
+        max(len(str(made["n"])) for made in sets),
+    )
+    return sum(width + GAP for width in widths)
+
+
+def _mean(count: int) -> str:
+    return f"mean of {count} tasks"
 
 
 def _table(
@@ -54,13 +64,13 @@ def _table(
     for name in names:
         table.add_column(Text(name), justify="right", overflow="fold", min_width=CELL)
     for made in sets:
-        what = (made["task"], SCORES.get(made["metric"], made["metric"]), str(made["length"]), str(made["n"]))
+        what = (made["task"], score_name(made["metric"], made["scoring"]), str(made["length"]), str(made["n"]))
         table.add_row(*(Text(cell) for cell in (*what, *(_cell(rows[made["task"], name]) for name in names))))
     if means:
         count = len(next(iter(means.values()))["tasks"])
         scores = (interval(means[name]["score"]) + "  " if name in means else "–" for name in names)
         table.add_section()
-        table.add_row(Text(f"mean of {count} tasks"), Text(SCORES["exact"]), "", "", *(Text(cell) for cell in scores))
+        table.add_row(Text(_mean(count)), Text("of 0 to 1"), "", "", *(Text(cell) for cell in scores))
     return table
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search import evaluation_matrix
-from search.figures import LEVEL, SCORES, interval, number, p_value
+from search.figures import LEVEL, interval, number, p_value, score_name
 
 PLAIN_WIDTH = 200  # of a file or a pipe, which has no width of its own
 NAME_WIDTH = 24  # that a profile's name takes at least, folded
@@ -36,8 +36,9 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
             console.print(_table(data, made, console.width))
     for name, needs in data["left_out"].items():
         _say(console, f"{name} left out: it needs {needs}")
-    for note in dict.fromkeys(f"{made['task']}: {note}" for made in data["sets"] for note in made["notes"]):
-        _say(console, note)
+    for note in dict.fromkeys(note for made in data["sets"] for note in made["notes"]):
+        named = dict.fromkeys(made["task"] for made in data["sets"] if note in made["notes"])
+        _say(console, f"{', '.join(named)}: {note}")
     for failed in dict.fromkeys(_failure(row, several) for row in data["rows"] if row["status"] == "failed"):
         _say(console, failed)
     if any(row.get("minus_unchanged") for row in data["rows"]):
@@ -76,7 +77,7 @@ def title(data: dict[str, Any], made: dict[str, Any]) -> str:
 def _table(data: dict[str, Any], made: dict[str, Any], width: int) -> Table:
     """As many columns as the width holds; names are folded before numbers, which are never."""
     rows = [row for row in data["rows"] if row["examples"] == made["hash"]]
-    columns = _columns(made["metric"], rows)
+    columns = _columns(made, rows)
     names = max(len(name) for name in columns["profile"].values())
     for spare in LEAST_NEEDED:
         if min(names, NAME_WIDTH) + sum(map(_needed, list(columns.items())[1:])) > width:
@@ -96,9 +97,10 @@ def _needed(column: tuple[str, dict[int, str]]) -> int:
     return max(len(text) for text in (header, *cells.values())) + 2
 
 
-def _columns(metric: str, rows: list[dict[str, Any]]) -> dict[str, dict[int, str]]:
+def _columns(made: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, dict[int, str]]:
     """Cells by column and row; a failed row has its name and that it failed."""
-    score = SCORES.get(metric, metric)
+    metric = made["metric"]
+    score = score_name(metric, made["scoring"])
     done = {i: row for i, row in enumerate(rows) if row["status"] == "ok"}
     columns = {"profile": {i: row["name"] for i, row in enumerate(rows)}}
     columns[score] = {i: interval(row["score"]) if i in done else "failed" for i, row in enumerate(rows)}

@@ -10,6 +10,11 @@ SCORES = {
 }
 
 
+def score_name(metric: str, scoring: str) -> str:
+    """What a score is; of generated outputs a task's own metric, which can be a share of an answer."""
+    return "score of outputs" if (metric, scoring) == ("exact", "generation") else SCORES.get(metric, metric)
+
+
 def interval(value: dict[str, Any] | None, *, signed: bool = False) -> str:
     """`0.335 [0.297, 0.375]`; a dash where there is none."""
     if value is None:
