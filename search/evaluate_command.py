@@ -100,7 +100,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
     except (PatchError, OSError) as error:  # OSError: a row that cannot be written
         print(f"ropewalk: error: {error}", file=sys.stderr)
         return 1
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):  # the second Ctrl-C; a row is written whole or not at all
         kept = "" if args.output is None else f"; the same command goes on from the rows in {args.output}"
         print(f"ropewalk: stopped{kept}", file=sys.stderr)
         return 3

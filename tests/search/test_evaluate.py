@@ -290,6 +290,18 @@ def test_an_interrupted_run_keeps_its_finished_rows(run, tmp_path, monkeypatch):
     assert len(seen) == 4
 
 
+def test_a_second_interrupt_ends_with_code_3_and_no_traceback(run, monkeypatch):
+    from search import evaluate
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate, "measure", interrupted)
+    code, data, _, err = run(extra=("--length", "32"))
+    assert (code, data) == (3, None)
+    assert "goes on from the rows" in err
+
+
 def test_a_request_to_stop_ends_with_code_3(run, monkeypatch):
     from search import evaluate
 
