@@ -123,10 +123,12 @@ def longest(tokenizer: Any, example: Example) -> int:
             sizes = [max(s, h + (q.budget or 0)) for s, h, q in zip(sizes, heads, example.questions, strict=True)]
         question = example.questions[sizes.index(max(sizes))]
     head = example.context + question.prompt
-    answered = len(token_ids(tokenizer, head + question.answer))
     if question.budget is None:
-        return answered
-    return max(answered, len(token_ids(tokenizer, head)) + question.budget)
+        return len(token_ids(tokenizer, head + question.answer))
+    budgeted = len(token_ids(tokenizer, head)) + question.budget
+    if 2 * len(tokenizer(question.answer, verbose=False).input_ids) <= question.budget:  # whatever merges at the seam
+        return budgeted
+    return max(budgeted, len(token_ids(tokenizer, head + question.answer)))
 
 
 def _agreement(lists: Sequence[Sequence[int]]) -> int:

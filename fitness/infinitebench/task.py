@@ -84,9 +84,9 @@ class InfiniteBenchTask(BaseModel):
         splits.check(split)
         if self.file is None:
             examples, length = self._made(tokenizer, seed, split)
-            return ExampleSet(self.task, split, seed, length, tuple(examples))
+            return ExampleSet(f"{self.task} {self.name}", split, seed, length, tuple(examples))
         examples, length, notes = self._read(tokenizer, seed, split)
-        return ExampleSet(self.task, split, seed, length, tuple(examples), notes)
+        return ExampleSet(f"{self.task} {self.name}", split, seed, length, tuple(examples), notes)
 
     def _made(self, tokenizer: Any, seed: int, split: str) -> tuple[list[Example], int]:
         """The examples, each with as many units as fit, and the length of the longest."""

@@ -71,6 +71,7 @@ def test_a_made_context_fills_its_length_to_a_unit_and_never_exceeds_it(tokenize
         assert built.length == max(sizes) <= length
         assert min(sizes) > length - 110  # less than the largest unit, a pair of two UUIDs in letters
         assert built.num_contexts == 3
+        assert (built.task, built.split, built.seed) == (f"infinitebench {name}", "heldout", seed)
         assert built.notes == ()
 
 
