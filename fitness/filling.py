@@ -14,23 +14,28 @@ from fitness.encoding import longest, token_ids
 from fitness.errors import TaskError
 from fitness.examples import Example
 
+REMEMBERED = 4_000_000  # characters of pieces
 SEAM = 4  # tokens that an answer behind its prompt may have more than alone
 
 
 class PieceCounts:
-    """Tokens of each piece on its own, counted once."""
+    """Tokens of each piece on its own, counted once; forgotten when the remembered ones have too many characters."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.known: dict[str, int] = {}
+        self.characters = 0
 
     def __call__(self, pieces: Sequence[str]) -> list[int]:
         """Tokens of the pieces, in their order."""
+        if self.characters > REMEMBERED:
+            self.known, self.characters = {}, 0
         known = self.known
         new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
         if new:
             ids = self.tokenizer(new, add_special_tokens=False, verbose=False).input_ids
             known.update(zip(new, map(len, ids), strict=True))
+            self.characters += sum(map(len, new))
         return [known[piece] for piece in pieces]
 
 

@@ -6,7 +6,7 @@ from fitness import filling
 from fitness.encoding import encode
 from fitness.errors import TaskError
 from fitness.examples import Example, Question
-from fitness.filling import Draft, Filler
+from fitness.filling import Draft, Filler, PieceCounts
 
 WORDS = ("alpha", "by", "conditional", "def", "exec", "the", "statement", "99", "x_y", "“quoted”")
 
@@ -73,3 +73,12 @@ def test_a_budget_counts_where_it_is_more_than_the_answer(bpe):
     question = found.example.questions[0]
     prompt = len(bpe(found.example.context + question.prompt).input_ids)
     assert found.length == prompt + 100
+
+
+def test_counts_of_pieces_are_those_of_the_tokenizer_and_do_not_pile_up(bpe, monkeypatch):
+    monkeypatch.setattr(filling, "REMEMBERED", 50)
+    counts = PieceCounts(bpe)
+    for i in range(20):
+        pieces = [f" piece{i}", " the", f" other{i}", " the"]
+        assert counts(pieces) == [len(bpe(piece, add_special_tokens=False).input_ids) for piece in pieces]
+        assert len("".join(counts.known)) < 80
