@@ -35,6 +35,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaModel
 from ropewalk import Distance, Frequency, KeyDims, ModelShape, Profile, apply_profile
 
 SHAPES = {"smollm2": (9, 3, 64), "llama3-8b": (32, 8, 128)}
+DTYPES = ("float32", "bfloat16", "float16")
 TRAINED = 2048
 DECODED = 16
 DECODE_AIM = 1.25
@@ -192,7 +193,7 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=["float32", "bfloat16"])
     parser.add_argument("--length", type=int, nargs="+", default=[2048, 8192, 16384, 32768])
     parser.add_argument("--method", nargs="+", help="some of the methods (default: all)")
     parser.add_argument("--window", type=int, default=1024)

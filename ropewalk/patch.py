@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from ropewalk.errors import ProfileError
 from ropewalk.hooks import Handle, refuse_patched
 from ropewalk.kernels import check_backend
 from ropewalk.pairs import attention_pairs
@@ -41,6 +42,10 @@ def apply_profile(model: nn.Module, profile: Profile, check: bool = True, backen
             applied to it, or the backend does not exist or cannot be used.
         PatchError: the self-check failed; the model is then unpatched.
     """
+    if not isinstance(model, nn.Module):
+        raise ProfileError("model", model, "a model of transformers; a profile is the second argument")
+    if not isinstance(profile, Profile):
+        raise ProfileError("profile", profile, "a Profile; load_profile reads one from a file")
     refuse_patched(model)
     check_backend(backend)
     shape = ModelShape.from_config(model.config)

@@ -70,6 +70,8 @@ class ModelShape:
         Raises:
             ProfileError: the config lacks a number, or its rotary parameters per layer type lack full attention.
         """
+        if not hasattr(config, "model_type"):
+            raise ProfileError("config", type(config).__name__, "a config of transformers, as a model's `config`")
         text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
         rope = _rope_parameters(text_config)
         num_heads = _read(text_config, "num_attention_heads")

@@ -465,3 +465,14 @@ def test_frequency_is_the_same_from_either_module():
     from ropewalk.profile import Frequency as from_profile
 
     assert from_profile is Frequency
+
+
+def test_arguments_of_another_kind_are_refused(build, profile_for):
+    model = build()
+    profile = profile_for(model, "native")
+    with pytest.raises(ProfileError, match="a Profile; load_profile reads one"):
+        apply_profile(model, "dpe.json")
+    with pytest.raises(ProfileError, match="second argument"):
+        apply_profile(profile, model)
+    with pytest.raises(ProfileError, match="a config of transformers"):
+        ModelShape.from_config(model)
