@@ -1,5 +1,6 @@
 """What holds for all thirteen tasks: lengths with budgets, metrics, splits that share nothing, sets as values."""
 
+import hashlib
 import re
 
 import pytest
@@ -137,3 +138,19 @@ def test_a_length_that_cannot_hold_the_task_is_refused_with_what_it_needs(built,
 def test_an_unknown_split_is_refused(built):
     with pytest.raises(TaskError, match="split"):
         built("vt", 900, split="training")
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("niah_single_1", "09c530331c5310f6"),
+        ("niah_multikey_3", "8e14c01e1d454a76"),
+        ("vt", "2f4808c4fbb9c487"),
+        ("cwe", "06f5fab945d3c850"),
+        ("fwe", "ea97c9eb4ad6d831"),
+    ],
+)
+def test_prompts_and_answers_are_the_same_on_every_machine_and_python_version(built, tokenizer, name, digest):
+    found = built(name, 7000, contexts=2, seed=11, split="heldout", tokenizer=tokenizer).examples
+    texts = [text for e in found for text in (e.context, e.questions[0].prompt, *e.questions[0].references)]
+    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == digest
