@@ -1,8 +1,8 @@
 """InfiniteBench's metric of each task, one output against its references.
 
-They follow the published evaluation (OpenBMB/InfiniteBench, `src/compute_scores.py`), with what it leaves to chance:
-only the first of a run of digits counts, a sign never does, and a letter may be taken for an option wherever it stands.
-Where that code would stop on an output (a decimal where an integer is asked for), the output is wrong here.
+They follow the published evaluation (OpenBMB/InfiniteBench, `src/compute_scores.py` at 88b3daa), with what it leaves to
+chance: only the first of a run of digits counts, a sign never does, and a letter may be taken for an option wherever it
+stands. Where that code would stop on an output (a decimal where an integer is asked for), the output is wrong here.
 """
 
 import re
