@@ -84,7 +84,7 @@ def test_where_the_metric_changes_everything_seen_is_ranked_anew(finished):
     assert all(set(o[4]) == {"likelihood"} for o in state["boards"]["search"]["outcomes"].values())
 
 
-@pytest.mark.parametrize("count", [20, 45, 66, 75, 84, 100])
+@pytest.mark.parametrize("count", [20, 66, 75, 100])
 def test_stopped_before_at_and_after_the_change_and_resumed_it_ends_in_the_same_bytes(tmp_path, finished, count):
     folder, whole, *_ = finished
     assert steep(tmp_path, EARLY, stop=after(count))[0] is None
