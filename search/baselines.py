@@ -29,9 +29,8 @@ def sweep(
     method: str, factors: Sequence[float], shape: ModelShape, target_length: int, board: Scoreboard, emit: Listener
 ) -> Profile | None:
     """Score a uniform factor of one frequency method at each value; the best profile, or None when all failed."""
-    name = f"baseline/{method}"
-    profiles = [Profile(name, shape, target_length, Frequency(method, factor=f)) for f in factors]
-    outcomes = board.score(profiles, name)
+    profiles = _uniform(method, factors, shape, target_length)
+    outcomes = board.score(profiles, f"baseline/{method}")
     scored = [(o.score, p) for o, p in zip(outcomes, profiles, strict=True) if o.score is not None]
     if not scored:
         return None
@@ -39,6 +38,18 @@ def sweep(
     table = tuple(zip(factors, (o.score for o in outcomes), strict=True))
     emit(BaselineFinished(method, best.to_dict(), score, len(profiles), table))
     return best
+
+
+def why_none(method: str, factors: Sequence[float], shape: ModelShape, target_length: int, board: Scoreboard) -> str:
+    """Why no factor of a sweep that was made has a score."""
+    outcomes = board.score(_uniform(method, factors, shape, target_length), f"baseline/{method}")
+    infeasible = sum(o.infeasible for o in outcomes)
+    reasons = sorted({o.reason for o in outcomes if o.reason and not o.infeasible})
+    return "; ".join([f"{infeasible} of {len(outcomes)} factors are infeasible"] * bool(infeasible) + reasons)
+
+
+def _uniform(method: str, factors: Sequence[float], shape: ModelShape, target_length: int) -> list[Profile]:
+    return [Profile(f"baseline/{method}", shape, target_length, Frequency(method, factor=f)) for f in factors]
 
 
 def ramp_stage(stage: GeneticStage) -> GeneticStage:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ropewalk import Frequency, Profile
+from ropewalk import Profile
 from search import checkpoint
-from search.baselines import ramp_stage, sweep, sweep_factors
+from search.baselines import ramp_stage, sweep, sweep_factors, why_none
 from search.errors import SearchError
 from search.events import (
     BaselineFinished,
@@ -231,20 +231,11 @@ class Runner:
         best = sweep(method, factors, self.shape, self.campaign.target_length, board, self._emit)
         self._save()
         if best is None:
-            self.without[method] = self._why_none(f"baseline/{method}", method, factors)
+            self.without[method] = why_none(method, factors, self.shape, self.campaign.target_length, board)
             return None
         (outcome,) = board.score([best], method)
         label = f"{method}, best of {len(factors)} uniform factors"
         return Row(method, label, best, outcome.score, len(factors))
-
-    def _why_none(self, name: str, method: str, factors: Sequence[float]) -> str:
-        """Why no uniform factor of a method has a score; the outcomes are known already."""
-        tried = [Profile(name, self.shape, self.campaign.target_length, Frequency(method, factor=f)) for f in factors]
-        outcomes = self.boards["search"].score(tried, name)
-        infeasible = sum(o.infeasible for o in outcomes)
-        reasons = sorted({o.reason for o in outcomes if o.reason and not o.infeasible})
-        parts = [f"{infeasible} of {len(outcomes)} factors are infeasible"] if infeasible else []
-        return "; ".join([*parts, *reasons])
 
     def _ramp(self) -> Row | None:
         """The best straight line of all stages; None when all of them failed."""
