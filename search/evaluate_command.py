@@ -47,12 +47,6 @@ def add(commands: Any, stop_on_signals: Stop) -> None:
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="result.json, result.csv, rows; resumable")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads")
     parser.add_argument("--chunk", type=int, metavar="N", help="tokens of a context per forward pass (default: all)")
-    parser.add_argument(
-        "--chat-template",
-        choices=("auto", "on", "off"),
-        default="auto",
-        help="ask in a turn of the model's chat template (default: auto, on for instruct models)",
-    )
     model_options.add(parser)
     parser.set_defaults(command=lambda args: _evaluate(args, stop_on_signals))
 
@@ -78,7 +72,7 @@ def _evaluate(args: argparse.Namespace, stop_on_signals: Stop) -> int:
             raise CampaignError(f"--{flag}", value, "a whole number of at least 1")
     disable_progress_bar()
     asked = evaluation.request(
-        {**model_options.fields(args), "chat_template": args.chat_template},
+        model_options.fields(args),
         args.task,
         profiles=args.profile,
         lengths=_lengths(args.length),

@@ -32,7 +32,6 @@ class Settings:
         batch: sequences at once.
         max_length: tokens of the longest input; None is the longest target of the profiles.
         metadata: handed to the tasks; RULER's take `max_seq_lengths` and `tokenizer` from there.
-        chat: apply the tokenizer's chat template.
     """
 
     tasks: tuple[str, ...]
@@ -42,7 +41,6 @@ class Settings:
     batch: int = 1
     max_length: int | None = None
     metadata: dict[str, Any] | None = None
-    chat: bool = False
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,11 +78,12 @@ class Harness:
             if name not in known:
                 raise CampaignError("--tasks", name, f"a task of {PACKAGE} {self.version}{_like(name, known)}")
 
-    def measure(self, loaded: LoadedModel, profile: Profile, max_length: int) -> dict[str, Any]:
+    def measure(self, loaded: LoadedModel, profile: Profile, max_length: int, *, chat: bool = False) -> dict[str, Any]:
         """The harness's own results under a profile, as plain data: `results`, `n-samples`, `versions`.
 
         Args:
             max_length: tokens of the longest input.
+            chat: apply the tokenizer's chat template.
 
         Raises:
             ProfileError, PatchError: the profile does not fit the model, or does not take effect.
@@ -106,7 +105,7 @@ class Harness:
                 tasks=list(settings.tasks),
                 num_fewshot=settings.shots,
                 limit=settings.limit,
-                apply_chat_template=settings.chat,
+                apply_chat_template=chat,
                 log_samples=False,
                 task_manager=self._manager,
                 random_seed=settings.seed,

@@ -42,7 +42,6 @@ def add(commands: Any) -> None:
         "--max-length", type=int, metavar="N", help="tokens that an input may have (default: the longest target)"
     )
     parser.add_argument("--metadata", metavar="JSON", help="for the tasks, as '{\"max_seq_lengths\": [4096]}'")
-    parser.add_argument("--chat-template", action="store_true", help="apply the tokenizer's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="lm-eval.json; resumable")
@@ -53,6 +52,8 @@ def add(commands: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     import torch
 
+    from fitness.chat import chosen
+    from fitness.errors import TaskError
     from ropewalk import PatchError, Profile, ProfileError
     from ropewalk.files import write_atomically
     from search.errors import CampaignError
@@ -74,8 +75,13 @@ def _run(args: argparse.Namespace) -> int:
     built = [_built(argument) for argument in arguments]
     # one length for all: an input that is cut for one profile and not for another could not be compared
     length = settings.max_length or max(one.target_length for one in built if isinstance(one, Profile))
-    if load_tokenizer(spec).eos_token_id is None:
+    tokenizer = load_tokenizer(spec)
+    if tokenizer.eos_token_id is None:
         raise CampaignError("--model", spec.id, "a tokenizer with an end-of-sequence token, as the harness needs")
+    try:
+        chat = chosen(spec.chat_template, spec.called, tokenizer) is not None
+    except TaskError as error:
+        raise CampaignError("--chat-template", error.value, error.allowed) from error
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     try:
@@ -92,11 +98,11 @@ def _run(args: argparse.Namespace) -> int:
             if isinstance(profile, ProfileError):
                 raise profile
             row["profile"], row["profile_hash"] = profile.to_dict(), profile.hash
-            key = _key(loaded.fingerprint, profile, length, settings, harness.version)
+            key = _key(loaded.fingerprint, profile, length, chat, settings, harness.version)
             found = _kept(args.output, key)
             reused = found is not None
             if found is None:
-                found = harness.measure(loaded, profile, length)
+                found = harness.measure(loaded, profile, length, chat=chat)
                 if args.output is not None:
                     write_atomically(_place(args.output, key), _json({"key": key, **found}))
         except (ProfileError, RuntimeError) as error:  # RuntimeError: a patch, memory, or a kernel
@@ -111,6 +117,7 @@ def _run(args: argparse.Namespace) -> int:
         "settings": settings.to_dict(),
         "target_length": target,
         "max_length": length,
+        "chat_template": "on" if chat else "off",
         "lm_eval": harness.version,
         "versions": versions(),
         "rows": rows,
@@ -151,7 +158,6 @@ def _settings(args: argparse.Namespace) -> Any:
         batch=args.batch,
         max_length=args.max_length,
         metadata=_metadata(args.metadata),
-        chat=args.chat_template,
         seed=args.seed,
     )
 
@@ -180,9 +186,9 @@ def _built(argument: Any) -> Any:
         return error
 
 
-def _key(fingerprint: str, profile: Any, length: int, settings: Any, version: str) -> str:
+def _key(fingerprint: str, profile: Any, length: int, chat: bool, settings: Any, version: str) -> str:
     """The same exactly when running again would give the same."""
-    parts = [fingerprint, profile.hash, str(length), version, json.dumps(settings.to_dict())]
+    parts = [fingerprint, profile.hash, str(length), str(chat), version, json.dumps(settings.to_dict())]
     return hashlib.sha256("/".join(parts).encode()).hexdigest()
 
 

@@ -22,7 +22,8 @@ def show(data: dict[str, Any], console: Console | None = None) -> None:
     limit = data["settings"]["limit"]
     title = (
         f"lm-evaluation-harness {data['lm_eval']} on {data['model']['id']}, "
-        f"{'all examples' if limit is None else f'the first {limit} examples of each task'}, score ± standard error"
+        f"{'all examples' if limit is None else f'the first {limit} examples of each task'}, "
+        f"chat template {data['chat_template']}, score ± standard error"
     )
     console.print(Text(title), soft_wrap=True)
     table = Table(box=box.SIMPLE, pad_edge=False)

@@ -100,7 +100,7 @@ def test_the_harness_measures_what_the_patched_model_gives_beyond_the_trained_le
     assert patched == pytest.approx(perplexity(loaded, profile, rows, TARGET), rel=1e-4)
     assert plain == pytest.approx(perplexity(loaded, "linear:factor=1", rows, TARGET), rel=1e-4)
     assert plain != pytest.approx(patched, rel=1e-3)
-    assert data["max_length"] == TARGET
+    assert (data["max_length"], data["chat_template"]) == (TARGET, "off")
     assert "local_copy" in out
 
 
@@ -121,9 +121,9 @@ def test_what_is_on_file_is_not_run_again_and_a_profile_that_does_not_fit_fails_
     _, first, _, _ = run("--profile", "yarn")
     original, seen = harness.Harness.measure, []
 
-    def counted(self, loaded, profile, max_length):
+    def counted(self, loaded, profile, max_length, **how):
         seen.append(profile.name)
-        return original(self, loaded, profile, max_length)
+        return original(self, loaded, profile, max_length, **how)
 
     monkeypatch.setattr(harness.Harness, "measure", counted)
     code, again, out, err = run("--profile", "yarn", "--profile", "rerope:window=4096", "--profile", "ntk:factor=3")
@@ -156,6 +156,15 @@ def test_a_tokenizer_without_an_end_is_refused_before_the_model_is_loaded(run, t
     code, _, _, err = run("--model", str(save_model(tmp_path / "tiny")))
     assert code == 2
     assert "end-of-sequence" in err
+
+
+def test_a_chat_template_that_is_not_there_is_refused_before_the_model_is_loaded(run, monkeypatch):
+    pytest.importorskip("lm_eval")
+    monkeypatch.setattr("workers.loading.load_model", lambda spec: pytest.fail("the model was loaded"))
+    code, _, _, err = run("--chat-template", "on")
+    assert code == 2
+    assert "--chat-template" in err
+    assert "no chat template" in err
 
 
 def test_without_the_extra_one_line_says_how_to_install_it(run, monkeypatch):
@@ -216,7 +225,13 @@ def test_the_table_has_a_row_for_each_metric_and_a_column_for_each_profile():
         {"name": "yarn", **done, "scores": [large]},
         {"name": "rerope", "status": "failed", "reason": "window"},
     ]
-    data = {"lm_eval": "0.4", "model": {"id": "tiny"}, "settings": {"limit": None}, "rows": rows}
+    data = {
+        "lm_eval": "0.4",
+        "model": {"id": "tiny"},
+        "settings": {"limit": None},
+        "chat_template": "off",
+        "rows": rows,
+    }
     console = Console(file=io.StringIO(), width=120, force_terminal=True, no_color=True, highlight=False)
     show(data, console)
     lines = [line.split() for line in console.file.getvalue().splitlines()]
