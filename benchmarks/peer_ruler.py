@@ -194,18 +194,20 @@ def sources(folder: Path) -> dict[str, str]:
 
 
 def speed(peer: Peer, tokenizer: Any, length: int, contexts: int) -> None:
-    """Seconds of both, task by task in turn, so that a change of the machine's speed hits both."""
+    """CPU seconds of both, task by task in turn: other work on the machine hardly touches them."""
     total = [0.0, 0.0]
-    print(f"{length} tokens, {contexts} examples of each task, one process; seconds and the mean share of the length")
+    print(
+        f"{length} tokens, {contexts} examples of each task, one process; CPU seconds and the mean share of the length"
+    )
     print(f"{'task':<16} {'lm-eval':>8} {'filled':>7} {'ropewalk':>9} {'filled':>7} {'times':>6}")
     with tempfile.TemporaryDirectory() as folder:
         files = sources(Path(folder))
         for name in NAMES:
-            start = time.perf_counter()
+            start = time.process_time()
             theirs = peer.make(name, length, contexts)
-            between = time.perf_counter()
+            between = time.process_time()
             built = ours(name, length, contexts, files).build(tokenizer, 0, "heldout")
-            end = time.perf_counter()
+            end = time.process_time()
             took = (between - start, end - between)
             total = [a + b for a, b in zip(total, took, strict=True)]
             budget = peer.budget(name)
