@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM ?= false
 help:
 	@echo "make demo          search tiny-kv at 4x its trained length, on a local Ray cluster (under 90 s after the install)"
 	@echo "make demo-smollm2  the same on SmolLM2-135M, real weights from a package (under 25 minutes on two cores)"
-	@echo "make test          the default tests (under 5 minutes on two cores)"
+	@echo "make test          the default tests (about 7 minutes on two cores)"
 	@echo "make test-slow     the tests marked slow"
 	@echo "make lint          ruff"
 

@@ -98,7 +98,8 @@ class Prepared:
     Attributes:
         sets: by length, then in the order that the tasks were given.
         profiles: the unchanged model first.
-        left_out: tasks of `all` or a family that need data of the user's, by name, with what each of them needs.
+        left_out: tasks of `all` or a family that need data of the user's or another length, by name, with what each of
+            them needs.
     """
 
     request: Request
@@ -213,14 +214,23 @@ def prepare(
         template = chosen(request.model.chat_template, request.model.called, tokenizer)
     except TaskError as error:
         raise CampaignError(_flag(f"model.{error.field}", asked.arguments), error.value, error.allowed) from error
-    sets = []
+    sets, left_out = [], dict(asked.left_out)
     for length in request.lengths or (None,):
-        for i in range(len(request.tasks)):
+        for i, argument in enumerate(asked.arguments):
             begin = time.perf_counter()
-            sets.append(_measured(asked, i, tokenizer, length, template, store))
-            tell(sets[-1], time.perf_counter() - begin)
+            try:
+                sets.append(_measured(asked, i, tokenizer, length, template, store))
+            except CampaignError as error:
+                if not (argument.optional and error.field.startswith("--length")):
+                    raise
+                left_out[argument.name if length is None else f"{argument.name} at {length} tokens"] = error.allowed
+            else:
+                tell(sets[-1], time.perf_counter() - begin)
+    if not sets:
+        needs = "; ".join(f"{name} needs {needed}" for name, needed in left_out.items())
+        raise CampaignError("--length", list(request.lengths), f"a length that some task can fill: {needs}")
     unchanged = ProfileArgument(UNCHANGED, lambda: Profile.identity(shape, target))
-    return Prepared(request, shape, target, tuple(sets), (unchanged, *arguments), asked.left_out)
+    return Prepared(request, shape, target, tuple(sets), (unchanged, *arguments), left_out)
 
 
 def _measured(

@@ -227,6 +227,18 @@ def test_all_is_every_task_that_needs_no_data_and_says_what_it_leaves_out(folder
     assert names | {argument.split()[0] for argument in asked.left_out} == set(TASKS)
 
 
+def test_a_family_leaves_out_at_a_length_what_does_not_fit_it():
+    model = {"id": "models/tiny-kv"}
+    prepared = prepare(request(model, ["ruler"], lengths=[1024, 2048], contexts=1))
+    made = {(measured.name, measured.asked) for measured in prepared.sets}
+    assert ("ruler vt", 2048) in made and ("ruler vt", 1024) not in made and ("ruler niah_single_1", 1024) in made
+    assert "tokens" in prepared.left_out["ruler vt at 1024 tokens"]
+    with pytest.raises(CampaignError, match="a length that some task can fill"):
+        prepare(request(model, ["ruler"], lengths=[20], contexts=1))
+    with pytest.raises(CampaignError, match="at least"):
+        prepare(request(model, ["ruler:name=vt"], lengths=[1024], contexts=1))
+
+
 def test_a_family_leaves_out_what_needs_data_and_alone_it_is_refused(folder):
     asked = request({"id": str(folder)}, ["ruler"], lengths=[2048], contexts=2)
     names = [f"ruler {name}" for name in NAMES]
