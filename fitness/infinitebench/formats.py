@@ -4,6 +4,7 @@ Prompts are those that the published code gives to models that continue a text (
 `src/prompt.py`), since base models are what is patched most; budgets are its `DATA_NAME_TO_MAX_NEW_TOKENS`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -76,6 +77,16 @@ class Format:
         options = dict(zip("ABCD", asked.options, strict=False))
         fields = {"function": asked.call.partition("(")[0], "call": asked.call, "target": asked.target, **options}
         return self.before.format(**fields) + context, self.after.format(input=asked.input, **fields)
+
+
+def lead(prompt: str) -> str:
+    """The end of a prompt that already begins the answer, as `The pass key is` or `Answer:`; empty without one.
+
+    Under a chat template it belongs to the model's turn: asked for the pass key, a model spends its budget on an
+    introduction.
+    """
+    last = re.split(r"\n|(?<=[.?!]) ", prompt)[-1]
+    return last if re.search(r"(\b(is|likely)|[:：])\s*$", last) else ""
 
 
 def _first(asked: Asked) -> str:

@@ -12,7 +12,7 @@ from fitness.encoding import longest
 from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
 from fitness.generation import MARGIN
-from fitness.infinitebench.formats import FORMATS, RETRIEVAL, Asked, Format, Name
+from fitness.infinitebench.formats import FORMATS, RETRIEVAL, Asked, Format, Name, lead
 from fitness.infinitebench.generated import MAKERS, QUESTIONS, Made
 from fitness.infinitebench.rows import contexts, units_of
 from fitness.infinitebench.truncation import beginning, middle_cut
@@ -166,7 +166,9 @@ class InfiniteBenchTask(BaseModel):
                 budget = self._budget(tokenizer, answer)
                 answer = beginning(tokenizer, answer, budget)  # no more of it is ever compared with a generation
             metric = f"infinitebench_{self.name}"
-            question = Question(f"{name}/{number}", after, answer, asked.references, position, metric, budget)
+            question = Question(
+                f"{name}/{number}", after, answer, asked.references, position, metric, budget, lead(after)
+            )
             together.setdefault(before, []).append(question)
         return [Example(name, before, tuple(asked)) for before, asked in together.items()]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fitness.encoding import encode, longest, split, token_ids
 from fitness.errors import TaskError
-from fitness.infinitebench.formats import FORMATS
+from fitness.infinitebench.formats import FORMATS, lead
 from fitness.infinitebench.generated import MAKERS
 from fitness.infinitebench.task import InfiniteBenchTask
 from fitness.scoring import score_example
@@ -379,3 +379,35 @@ def test_a_tokenizer_that_knows_no_places_cannot_cut(file, tokenizer):
     with pytest.raises(TaskError, match="tokenizer: got 'Slow'; allowed: a fast tokenizer"):
         task.build(Slow(), 0, "search")
     assert task.at_length(5000).build(Slow(), 0, "search").num_questions == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("\n\nWhat is the pass key?\n\nThe pass key is", "The pass key is"),
+        ("\n\nPlease compute the exact value of func_1(3). The value of func_1(3) is", "The value of func_1(3) is"),
+        (
+            '\n\nKey: "a-b"\nThe value associated with the specified key is: ',
+            "The value associated with the specified key is: ",
+        ),
+        (
+            "\n\nAnswer with only one number, no other words. The largest number of the list is:",
+            "The largest number of the list is:",
+        ),
+        ("\n\n问题：谁？\n答案：", "答案："),
+        (
+            "\n\nThe name that has been replaced with $$MASK$$ is likely",
+            "The name that has been replaced with $$MASK$$ is likely",
+        ),
+        ("\n\nWhat is the largest number?", ""),
+    ],
+)
+def test_the_beginning_of_an_answer_is_the_models_to_say(prompt, expected):
+    assert lead(prompt) == expected
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_made_tasks_begin_the_answer(name, tokenizer):
+    task = InfiniteBenchTask(name=name, length=700, contexts=1)
+    for question in task.build(tokenizer, 0, "search").examples[0].questions:
+        assert question.lead and question.prompt.endswith(question.lead)
