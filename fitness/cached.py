@@ -1,7 +1,6 @@
 """Forward passes over a cache, with logits only where they are needed, for any causal model of transformers."""
 
 import copy
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +8,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-
-def cache_argument(model: Any) -> str:
-    """The keyword under which this model takes its cache; code from the Hub may still use the older one."""
-    return "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
+from ropewalk.interface import cache_argument
 
 
 def new_cache(model: Any) -> DynamicCache:

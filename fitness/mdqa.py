@@ -15,7 +15,7 @@ from fitness.errors import TaskError
 from fitness.examples import Example, ExampleSet, Question
 from fitness.kv import spread
 from fitness.mdqa_rows import Document, QARow, rows_of
-from fitness.modes import check_metric
+from fitness.modes import check_metric, scored_as_it_can_be
 
 INSTRUCTION = (
     "Write a high-quality answer for the given question using only the provided search results "
@@ -87,9 +87,7 @@ class MDQATask(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _scored_as_it_can_be(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("metric", "exact") != "exact" and "scoring" not in data:
-            return {**data, "scoring": "teacher_forcing"}
-        return data
+        return scored_as_it_can_be(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> "MDQATask":

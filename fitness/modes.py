@@ -25,6 +25,13 @@ def check_metric(scoring: str, metric: str, refused: Sequence[tuple[str, str]] =
         raise TaskError("metric", metric, f"{', '.join(allowed) or 'nothing'} with scoring: {scoring}{why}")
 
 
+def scored_as_it_can_be(data: Any) -> Any:
+    """Fields of a task that generates by default: a metric that generation cannot give takes teacher forcing."""
+    if isinstance(data, dict) and data.get("metric", "exact") != "exact" and "scoring" not in data:
+        return {**data, "scoring": "teacher_forcing"}
+    return data
+
+
 def modes(kind: Any) -> tuple[tuple[str, str], ...]:
     """Pairs of scoring and metric that a kind of task allows, its default first."""
     scorings, metrics = (get_args(kind.model_fields[name].annotation) for name in ("scoring", "metric"))

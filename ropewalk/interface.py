@@ -4,6 +4,7 @@ While a distance method is applied, the modules of a model hold a private copy o
 the attention implementation. Other models with the same config are not affected.
 """
 
+import inspect
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -114,6 +115,11 @@ def _slides(mask_function: Any) -> bool:
 _WINDOW = sliding_window_overlay(1).__qualname__
 AttentionInterface.register(IMPLEMENTATION, attention)
 AttentionMaskInterface.register(IMPLEMENTATION, mask)
+
+
+def cache_argument(model: nn.Module) -> str:
+    """The keyword under which this model takes its cache; code from the Hub may still use the older one."""
+    return "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
 
 
 class CacheView:

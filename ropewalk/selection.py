@@ -69,15 +69,11 @@ class Selection:
 
     def append_plain(self, far: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
         """Keys [..., kv heads, tokens, D + 2E]: `far`, and of `plain` the mixed pairs."""
-        if not self.is_mixed:
-            return far
         return torch.cat((far, self._take(plain)), dim=-1)
 
     def key_of_repeat(self, stored: torch.Tensor, repeat: int) -> torch.Tensor:
         """Keys [..., kv heads, tokens, D] as the query heads number `repeat` need them for far distances."""
         head_dim = stored.shape[-1] - 2 * self.mixed.shape[1]
-        if not self.is_mixed:
-            return stored
         # Put the plain version in its place where this head did not choose the pair.
         index = torch.arange(head_dim, device=stored.device).repeat(self.kv_heads, 1)
         plain = ~self.of_repeat(repeat)[:, 0].gather(1, self.mixed) & self._is_mixed.gather(1, self.mixed)
@@ -96,8 +92,6 @@ class Selection:
             far: queries rotated for far distances in the chosen pairs and plainly in the others, [batch, heads, …, D].
             plain: queries rotated plainly, of the same shape.
         """
-        if not self.is_mixed:
-            return far
         dims = self.mixed_dims.repeat_interleave(self.repeats, dim=0)
         mixed = self.mixed.repeat_interleave(self.repeats, dim=0)
         real = self._is_mixed.repeat_interleave(self.repeats, dim=0).gather(1, mixed)

@@ -7,7 +7,6 @@ own attention must give the model's outputs when it maps no distance, and others
 a cache alike.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +19,7 @@ from ropewalk.distance import Distance
 from ropewalk.errors import PatchError
 from ropewalk.frequencies import MIN_FACTOR
 from ropewalk.hooks import Handle
+from ropewalk.interface import cache_argument
 from ropewalk.pairs import LayerPairs
 from ropewalk.plan import plan_layers
 from ropewalk.profile import Profile
@@ -141,10 +141,9 @@ def _cached_forward(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """The same outputs from three forwards over one KV cache, the last of a single token."""
     parts: list[torch.Tensor] = []
     cache: Any = None
-    keyword = "past_key_values" if "past_key_values" in inspect.signature(model.forward).parameters else "cache"
     with torch.no_grad():
         for begin, end in ((0, TOKENS // 2), (TOKENS // 2, TOKENS - 1), (TOKENS - 1, TOKENS)):
-            outputs = model(input_ids=tokens[:, begin:end], use_cache=True, **{keyword: cache})
+            outputs = model(input_ids=tokens[:, begin:end], use_cache=True, **{cache_argument(model): cache})
             cache = outputs.past_key_values
             parts.append(outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state)
     return torch.cat(parts, dim=1)

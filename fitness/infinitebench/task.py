@@ -17,7 +17,7 @@ from fitness.infinitebench.generated import MAKERS, QUESTIONS, Made
 from fitness.infinitebench.rows import contexts, units_of
 from fitness.infinitebench.truncation import beginning, middle_cut
 from fitness.largest import largest
-from fitness.modes import check_metric
+from fitness.modes import check_metric, scored_as_it_can_be
 
 
 class InfiniteBenchTask(BaseModel):
@@ -53,9 +53,7 @@ class InfiniteBenchTask(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _scored_as_it_can_be(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("metric", "exact") != "exact" and "scoring" not in data:
-            return {**data, "scoring": "teacher_forcing"}
-        return data
+        return scored_as_it_can_be(data)
 
     @model_validator(mode="after")
     def _consistent(self) -> "InfiniteBenchTask":
